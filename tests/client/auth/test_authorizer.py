@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -30,7 +31,7 @@ from mcplumb import (
 )
 from mcplumb.client.auth import authorizer
 from mcplumb.client.auth.authorizer import Authorizer, entry_name, read_entry
-from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
+from mcplumb.client.auth.loopback_redirect import LoopbackRedirect, is_own_port
 from mcplumb.stores.token_store import FileTokens, KeyringTokens
 from mcplumb.sync import connect as blocking_connect
 from mcplumb.transports.http_client.response import token_id
@@ -754,10 +755,11 @@ async def test_a_given_client_keeps_its_port(tmp_path: Path) -> None:
             pass
         redirect_uri = place.entry().grant.client.redirect_uri
         assert redirect_uri is not None
-        other = LoopbackRedirect(urlsplit(redirect_uri).port or 0)
-        with pytest.raises(AuthorizationError, match=r"used by another program\. End that one") as caught:
+        with (
+            socket.create_server(("127.0.0.1", urlsplit(redirect_uri).port or 0)),
+            pytest.raises(AuthorizationError, match=r"used by another program\. End that one") as caught,
+        ):
             await _opened(place, fresh=True)
-        other.close()
         assert (caught.value.reason, place.visits) == ("port", 1)
 
 
@@ -1032,6 +1034,36 @@ async def test_servers_of_a_group_have_sign_ins_of_their_own(tmp_path: Path) -> 
                 assert text_of(await group[name].call_tool("whoami")) == "somebody"
         assert (place.visits, other.visits) == (1, 1)
         assert not {*place.auth.tokens} & {*other.auth.tokens}
+
+
+async def test_servers_of_a_group_take_turns_at_a_fixed_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that was registered by hand, or has a metadata document, may have only one redirect address."""
+    free = LoopbackRedirect()
+    free.close()
+    has_met, open_pages = asyncio.Event(), 0
+
+    def is_own(port: int) -> bool:
+        if is_own_port(port):
+            has_met.set()
+        return is_own_port(port)
+
+    async def browse(url: str) -> None:
+        nonlocal open_pages
+        open_pages += 1
+        assert open_pages == 1
+        await has_met.wait()
+        open_pages -= 1
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            assert answer.status == 200
+
+    monkeypatch.setattr(authorizer, "is_own_port", is_own)
+    async with site(tmp_path / "one") as one, site(tmp_path / "two") as two:
+        servers: dict[str, Any] = {
+            name: {"target": place.url, "auth": place.oauth(client_id="me", port=free.port, on_visit=browse)}
+            for name, place in (("one", one), ("two", two))
+        }
+        async with connect_all(servers) as group:
+            assert set(group) == {"one", "two"}
 
 
 async def test_the_blocking_client_signs_in(tmp_path: Path) -> None:

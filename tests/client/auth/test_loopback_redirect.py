@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
+from mcplumb.client.auth.loopback_redirect import LoopbackRedirect, is_own_port
 from mcplumb.errors import AuthorizationError
 from tests.client.peers import skip
 from tests.kit.loop import PATIENCE, until
@@ -172,3 +172,16 @@ def test_a_port_that_is_half_taken_is_not_used() -> None:
     with taken, pytest.raises(AuthorizationError) as caught:
         LoopbackRedirect(taken.getsockname()[1])
     assert caught.value.reason == "port"
+
+
+async def test_a_sign_in_that_is_given_up_early_frees_its_port() -> None:
+    redirect = LoopbackRedirect()
+    assert is_own_port(redirect.port)
+    entering = asyncio.ensure_future(redirect.__aenter__())
+    await asyncio.sleep(0)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    assert not is_own_port(redirect.port)
+    LoopbackRedirect(redirect.port).close()
+    assert not is_own_port(redirect.port)

@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from mcplumb.client.auth.key_signing import DpopKey
-from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
+from mcplumb.client.auth.loopback_redirect import LoopbackRedirect, is_own_port
 from mcplumb.client.auth.oauth import Auth, FlowContext, OAuth, OnVisit, TokenSource
 from mcplumb.errors import AuthorizationError, HttpError
 from mcplumb.protocol.oauth.challenge import Challenge, bearer_challenge
@@ -62,6 +62,8 @@ _RECOVERY = 60.0
 #: Seconds after which a program that waits for another one says so, and after which it gives up. A refresh takes a
 #: second on a busy machine, and a user five minutes to sign in; a program that was stopped is never done.
 _NOTICE_AFTER, _MOST_WAITED = 3.0, 300.0
+#: Seconds between two looks whether the port of a redirect is free.
+_PORT_INTERVAL = 0.05
 #: Seconds for a change of the store that was begun before its caller gave up.
 _LAST_SECONDS = 30.0
 
@@ -514,7 +516,7 @@ class Authorizer:
             self._count()
             return await _visit(auth, redirect, step)
 
-        async with _listen(port, is_fixed=is_fixed) as redirect:
+        async with await _listen(port, is_fixed=is_fixed) as redirect:
             context = msgspec.structs.replace(
                 self._context(challenge),
                 kept=kept,
@@ -660,13 +662,17 @@ def _open_browser(url: str) -> None:
     webbrowser.open(url)
 
 
-def _listen(port: int, *, is_fixed: bool) -> LoopbackRedirect:
-    try:
-        return LoopbackRedirect(port)
-    except AuthorizationError:
-        if is_fixed:
-            raise
-        return LoopbackRedirect()  # the client registers again, with another address
+async def _listen(port: int, *, is_fixed: bool) -> LoopbackRedirect:
+    while True:
+        # Another server's sign-in may have it, with the same client. That is bounded in time.
+        if not (is_fixed and is_own_port(port)):
+            try:
+                return LoopbackRedirect(port)
+            except AuthorizationError:
+                if is_fixed:
+                    raise
+                return LoopbackRedirect()  # the client registers again, with another address
+        await asyncio.sleep(_PORT_INTERVAL)
 
 
 def _with_client(grant: Grant, client: ClientIdentity) -> Grant:

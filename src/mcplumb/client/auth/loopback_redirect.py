@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 from mcplumb.errors import AuthorizationError, McplumbError
 from mcplumb.protocol.oauth.steps import Redirect
 
-__all__ = ["LoopbackRedirect"]
+__all__ = ["LoopbackRedirect", "is_own_port"]
 
 _PATH = "/callback"
 #: The longest request that is read, in bytes. A redirect has a code and a state in its first line.
@@ -36,6 +36,8 @@ _LONGEST_QUOTE = 2000
 _MAX_CONNECTIONS = 20
 #: Attempts to get the same port on both addresses.
 _TRIES = 20
+#: The ports that sign-ins of this process listen on, each with the process: a fork has none of them.
+_own_ports: set[tuple[int, int]] = set()
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -71,6 +73,7 @@ class LoopbackRedirect:
     def __init__(self, port: int = 0) -> None:
         self._sockets = _bind(port)
         self.port: int = self._sockets[0].getsockname()[1]
+        _own_ports.add((os.getpid(), self.port))
         #: The address to register, and to send the browser to.
         self.address = f"http://127.0.0.1:{self.port}{_PATH}"
         self._servers: list[asyncio.Server] = []
@@ -85,8 +88,14 @@ class LoopbackRedirect:
     async def __aenter__(self) -> Self:
         self._redirect = asyncio.get_running_loop().create_future()
         self._page = asyncio.get_running_loop().create_future()
-        for bound in self._sockets:
-            self._servers.append(await asyncio.start_server(self._serve, sock=bound, limit=_MAX_REQUEST))
+        try:
+            for bound in self._sockets:
+                self._servers.append(await asyncio.start_server(self._serve, sock=bound, limit=_MAX_REQUEST))
+        except BaseException:
+            for server in self._servers:
+                server.close()
+            self.close()  # the next sign-in must not wait for the port
+            raise
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
@@ -106,6 +115,7 @@ class LoopbackRedirect:
         """Stop listening."""
         for bound in self._sockets:
             bound.close()
+        _own_ports.discard((os.getpid(), self.port))
 
     def expect(self, state: str) -> None:
         """Set the state that the redirect must have. Other redirects get an error and do not end the wait."""
@@ -186,6 +196,11 @@ class LoopbackRedirect:
             )
         self.give(f"http://127.0.0.1:{self.port}{target}")
         return None
+
+
+def is_own_port(port: int) -> bool:
+    """Return whether another sign-in of this process listens on a port."""
+    return (os.getpid(), port) in _own_ports
 
 
 def _outcome(error: BaseException | None) -> bytes:
