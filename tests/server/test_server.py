@@ -100,6 +100,18 @@ def test_decorators_leave_functions_as_they_are() -> None:
     assert [(prompt["name"], prompt.get("title")) for prompt in prompts] == [("one", None), ("two", "Two")]
 
 
+def test_options_count_when_a_decorator_is_called_with_a_function() -> None:
+    def one() -> str:
+        return "one"
+
+    server = make_server()
+    decorators: Any = server  # type checkers know the usual form only, for which there is no function yet
+    assert decorators.tool(one, name="a", scopes=["notes:write"]) is one
+    assert decorators.prompt(one, name="b") is one
+    assert [tool["name"] for tool in listed(server, "tools/list", "tools")] == ["a"]
+    assert [prompt["name"] for prompt in listed(server, "prompts/list", "prompts")] == ["b"]
+
+
 def test_a_resource_may_be_described() -> None:
     server = make_server()
     server.resource("a://1", name="n", title="T", description="D", mime_type="text/x", size=3, meta={"a": 1})(

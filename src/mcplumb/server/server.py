@@ -670,7 +670,7 @@ def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., N
     if function is not None and not callable(function):
         raise UsageError(f"{function!r} is not a function. To give a name, write (name={function!r}).")
     if function is not None:
-        add(function)
+        add(function, **options)
         return function
 
     def decorate(decorated: F) -> F:
