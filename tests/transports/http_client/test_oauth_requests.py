@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from aiohttp import web
 
@@ -9,6 +12,22 @@ from mcplumb.transports.http_client import oauth_requests
 from mcplumb.transports.http_client.oauth_requests import open_fetcher
 from tests.client.auth.authorization_server import AuthorizationServer
 from tests.client.peers import skip
+from tests.kit.loop import PATIENCE
+
+
+@pytest.mark.parametrize("name", ["JwtVerifier", "Introspection"])
+def test_without_aiohttp_one_is_told_what_to_install(name: str) -> None:
+    program = f"""
+import sys
+sys.modules["aiohttp"] = None
+import mcplumb
+try:
+    mcplumb.{name}
+except mcplumb.UsageError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout == "Asking an authorization server needs aiohttp: pip install 'mcplumb[auth]'.\n"
 
 
 async def test_the_requests_of_one_flow_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import aiohttp
-from yarl import URL
-
-from mcplumb.errors import AuthorizationError
+from mcplumb.errors import AuthorizationError, UsageError
 from mcplumb.protocol.oauth.discovery import shown
 from mcplumb.protocol.oauth.steps import Answer, Fetch, Flow
-from mcplumb.transports.http_client.connection_pool import fault
 from mcplumb.version import __version__
+
+try:
+    import aiohttp
+    from yarl import URL
+
+    from mcplumb.transports.http_client.connection_pool import fault
+except ModuleNotFoundError as error:
+    raise UsageError("Asking an authorization server needs aiohttp: pip install 'mcplumb[auth]'.") from error
 
 if TYPE_CHECKING:
     import ssl
