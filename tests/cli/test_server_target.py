@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from mcplumb.cli.command_runner import GlobalOptions
+from mcplumb.cli.commands.tap import tap
 from mcplumb.cli.server_target import ServerCommand, Target, server_command
 from mcplumb.errors import UsageError
 from tests.cli.kit import LEGACY, PYTHON, WEATHER, here, serving
@@ -257,10 +258,28 @@ def test_the_era_of_a_server_is_remembered_for_the_next_command(
     [
         ("127.0.0.1:8000", "http://127.0.0.1:8000/mcp, or tcp://127.0.0.1:8000"),
         ("localhost:8000/mcp", "http://localhost:8000/mcp"),
+        ("weather.example/mcp", "https://weather.example/mcp"),
     ],
 )
 def test_an_address_without_its_scheme_is_recognised(server: str, meant: str) -> None:
     assert refusal("-s", server) == f"{server!r} is not the name of a server. If it is an address, write {meant}."
+
+
+def test_a_path_is_not_taken_for_an_address(tmp_path: Path) -> None:
+    (tmp_path / "weather.d").mkdir()
+    (tmp_path / "weather.d" / "server.py").touch()
+    with chdir(tmp_path):
+        assert "A command that starts a server goes after --" in refusal("-s", "weather.d/server.py")
+        assert "A command that starts a server goes after --" in refusal("-s", "./server.py")
+
+
+def test_options_that_do_not_apply_are_not_in_the_help_and_refused() -> None:
+    words = ["--timeout", "3", "--", "python", "weather.py"]
+    with pytest.raises(UsageError, match=r"^mcplumb tap does not take --timeout\.$"):
+        tap.main(words, prog_name="mcplumb tap", standalone_mode=False, obj=GlobalOptions())
+    shown = CliRunner().invoke(tap, ["--help"], obj=GlobalOptions()).output
+    assert "--record" in shown
+    assert not any(option in shown for option in ("--timeout", "--revision", "--no-restart", "--quiet", "--sse"))
 
 
 def test_a_socket_is_recognised() -> None:

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from mcplumb import Context, Server, connect
+from mcplumb import ConnectError, Context, Server, client_tls, connect, server_tls
 from mcplumb.recording.recorder import Recorder
 from mcplumb.recording.recording_format import Record, read_recording
 from mcplumb.tap.http_tap import http_tap, serve_http_tap
@@ -28,6 +28,7 @@ from tests.kit.loop import PATIENCE, until
 from tests.kit.servers import serving
 from tests.tap.sessions import META
 from tests.tap.tapping import MCPLUMB
+from tests.transports.socket_ends import CERTIFICATES
 
 
 @asynccontextmanager
@@ -356,3 +357,14 @@ def test_wrong_usage_is_reported() -> None:
         [*MCPLUMB, "tap", "--http", "nonsense/x", "-s", "http://127.0.0.1:1/mcp"], capture_output=True, check=False
     )
     assert done.returncode == 2
+
+
+async def test_a_server_with_its_own_certificate(tmp_path: Path) -> None:
+    tls = server_tls(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+    async with serving(server, "https://127.0.0.1:0/mcp", tls=tls) as (address,):
+        async with tapping(address, tmp_path / "refused.mcp.jsonl") as (tap, _):
+            with pytest.raises(ConnectError, match="502"):
+                await connect(f"{tap.rstrip('/')}/mcp")
+        async with tapping(address, tmp_path / "a.mcp.jsonl", tls=client_tls(CERTIFICATES / "ca.pem")) as (tap, _):
+            async with connect(f"{tap.rstrip('/')}/mcp") as client:
+                await client.ping()

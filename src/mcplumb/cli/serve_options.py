@@ -24,6 +24,7 @@ __all__ = [
     "access_options",
     "address_options",
     "addresses_of",
+    "check_port",
     "log_format_option",
     "set_up_serving_logs",
     "tokens_in",
@@ -39,8 +40,17 @@ SCHEMES = {"unix": "unix:", "tcp": "tcp://", "http": "http://"}
 
 
 def addresses_of(**given: Sequence[str]) -> list[str]:
-    """Return the addresses that the options of these names give."""
+    """Return the addresses that the options of these names give; raise `UsageError` for a port without its colon."""
+    for option, places in given.items():
+        for place in places if option != "unix" else ():
+            check_port(f"--{option}", place)
     return [f"{SCHEMES[option]}{place}" for option, places in given.items() for place in places]
+
+
+def check_port(option: str, place: str) -> None:
+    """Raise `UsageError` for a number, such as ``8000``, which would be a host, and is meant as a port."""
+    if place.isdecimal():
+        raise UsageError(f"{option} {place} has a host, and no port. For port {place}, write {option} :{place}.")
 
 
 def set_up_serving_logs(log_format: LogFormat | None, options: GlobalOptions) -> None:

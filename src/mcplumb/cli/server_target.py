@@ -19,6 +19,7 @@ values of the options by name.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -55,7 +56,11 @@ _FOR_COMMANDS = ("env", "inherit_env", "cwd")
 _FOR_HTTP = ("header", "token_file", "sse")
 #: Options with named values that may be secret, and the separator of name and value.
 _SEPARATORS = {"env": "=", "header": ":"}
+#: A host name with a dot in it.
+_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+", re.ASCII)
 _WAYS = {2: "two", 3: "three"}
+#: Commands without a hint at `mcplumb probe`: what fails at the start of the last three is an address to listen at.
+_WITHOUT_HINT = ("probe", "bridge", "tap", "view")
 #: The key of the server's command in a click context.
 _COMMAND = "mcplumb.cli.command"
 
@@ -183,6 +188,8 @@ def _corrected_address(text: str) -> str | None:
     host, _, port = netloc.rpartition(":")
     if host and port.isdecimal():
         return f"http://{netloc}/{path}" if path else f"http://{netloc}/mcp, or tcp://{netloc}"
+    if path and _HOST.fullmatch(netloc) and not os.path.exists(text):
+        return f"https://{text}"
     is_socket = os.path.exists(text) and stat.S_ISSOCK(os.stat(text).st_mode)
     return f"unix:{text}" if is_socket else None
 
@@ -363,7 +370,7 @@ def server_command(name: str | None = None, **attributes: Any) -> Callable[[Call
     """Decorate a function as a command that gets its server as ``target``; otherwise like ``click.command``.
 
     An async function is run in an event loop, see `mcplumb.cli.command_runner.run`. Its result is the exit code.
-    ``only_http`` offers no command that starts a server.
+    ``only_http`` offers no command that starts a server; ``without`` names options of the server that do not apply.
     """
     return click.command(name, cls=ServerCommand, **attributes)
 
@@ -373,15 +380,15 @@ class ServerCommand(BaseCommand):
 
     global_names = (*BaseCommand.global_names, "config")
 
-    def __init__(self, *args: Any, only_http: bool = False, **attributes: Any) -> None:
+    def __init__(self, *args: Any, only_http: bool = False, without: Sequence[str] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.only_http = only_http
+        self.without = without
         self.server_params = server_params()
-        if only_http:
-            for param in self.server_params:
-                # They are read all the same, so that the error can say what is wrong.
-                if isinstance(param, click.Option) and param.name in _FOR_COMMANDS:
-                    param.hidden = True
+        for param in self.server_params:
+            # They are read all the same, so that the error can say what is wrong.
+            if isinstance(param, click.Option) and param.name in (*without, *(_FOR_COMMANDS if only_http else ())):
+                param.hidden = True
         self.params += self.server_params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -422,6 +429,8 @@ class ServerCommand(BaseCommand):
         options = ctx.ensure_object(GlobalOptions)
         given = pop_values(self.server_params, ctx)
         command = ctx.meta.get(_COMMAND)
+        if useless := [_option(name) for name in self.without if given[name]]:
+            raise UsageError(f"{ctx.command_path} does not take {useless[0]}.")
         if not command and given["server"] is None:
             raise UsageError(self._three_ways(ctx))
         place, known = find_server(command, given, options.config)
@@ -432,7 +441,7 @@ class ServerCommand(BaseCommand):
         if options.trace:
             known["trace"] = lambda direction, line: options.tracer and options.tracer(direction, line)
         words = repeat_server_options(command, given, options.config)
-        if self.name != "probe":
+        if self.name not in _WITHOUT_HINT:
             options.hint = f"To find out more: mcplumb probe {shlex.join(words)}"
         title = shlex.join(command) if command else given["server"].partition("?")[0]
         ctx.params["target"] = Target(place, known, title=title, words=words)

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from multidict import CIMultiDict
@@ -30,6 +30,9 @@ from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.http_server.origin import OriginCheck
 from mcplumb.transports.http_server.uvicorn_server import HttpListener
 from mcplumb.wire.server_sent_events import Event, EventDecoder
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["HttpTap", "http_tap", "serve_http_tap"]
 
@@ -53,8 +56,15 @@ _FINISH_WITHIN = 2.0
 class HttpTap:
     """An ASGI application that passes requests on to a server, and records them."""
 
-    def __init__(self, server: str, recorder: Recorder, headers: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        server: str,
+        recorder: Recorder,
+        headers: Iterable[tuple[str, str]] = (),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         url = URL(server)
+        self._tls = tls
         self._origin = f"{url.scheme}://{url.raw_authority}"
         self._recorder = recorder
         #: Headers that are added to each request.
@@ -70,7 +80,7 @@ class HttpTap:
         self._session = aiohttp.ClientSession(
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or True),
             timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_TIMEOUT),
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             read_bufsize=1 << 20,
@@ -330,8 +340,12 @@ def http_tap(
     keep: int | None = None,
     name: str = "",
     headers: Iterable[tuple[str, str]] = (),
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[HttpTap, Recorder]:
-    """Return a tap in front of a server over HTTP, and its recorder, which the caller closes."""
+    """Return a tap in front of a server over HTTP, and its recorder, which the caller closes.
+
+    ``headers`` are added to each request; ``tls`` is for a server with certificates of its own.
+    """
     from mcplumb.config.entry import mask_url
 
     target = Target(url=mask_url(server) if masks else server)
@@ -345,4 +359,4 @@ def http_tap(
         keep=keep,
         watch=configured_spans("http", time.time()),
     )
-    return HttpTap(server, made, headers), made
+    return HttpTap(server, made, headers, tls), made

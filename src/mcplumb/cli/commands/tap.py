@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mcplumb.cli.render.output import say
+from mcplumb.cli.serve_options import check_port
 from mcplumb.cli.server_target import ServerCommand, Target
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import HttpAddress, read_address
@@ -15,7 +16,8 @@ from mcplumb.transports.address import HttpAddress, read_address
 __all__ = ["tap"]
 
 
-@click.command("tap", cls=ServerCommand)
+# A tap passes on what the two say, and says nothing itself.
+@click.command("tap", cls=ServerCommand, without=("inherit_env", "sse", "timeout", "revision", "no_restart", "quiet"))
 @click.option("--name", metavar="NAME", help="The name of the server in the recording.")
 @click.option(
     "--keep",
@@ -75,13 +77,14 @@ def _run_http(server: str, where: str, options: dict[str, Any], known: dict[str,
 
     from mcplumb.tap.http_tap import http_tap, serve_http_tap
 
+    check_port("--http", where)
     address = read_address(f"http://{where}")
     if not isinstance(address, HttpAddress) or address.path not in ("", "/"):
         raise UsageError(f"--http takes HOST:PORT, such as 127.0.0.1:9000, not {where!r}.")
     headers = dict(known.get("headers") or {})
     if known.get("token") is not None:
         headers["Authorization"] = f"Bearer {known['token']}"
-    app, recorder = http_tap(server, headers=headers.items(), **options)
+    app, recorder = http_tap(server, headers=headers.items(), tls=known.get("tls"), **options)
 
     def ready(at: str) -> None:
         say(f"The tap listens at {at.rstrip('/')}{urlsplit(server).path}. Ctrl-C ends it.")
