@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from mcplumb import connect as connect_async
 from mcplumb.cli.main import main
 from mcplumb.errors import ConnectError
 from mcplumb.sync import connect
+from tests.cli.kit import here
 from tests.kit.loop import PATIENCE
 from tests.kit.token_issuer import AUDIENCE, TokenIssuer
 
@@ -33,6 +35,25 @@ def forecast(city: str) -> str:
     print("while it runs")
     return f"sun in {city}"
 """
+
+
+@pytest.mark.parametrize("option", ["--http", "--tcp"])
+@pytest.mark.parametrize(
+    "words", [("serve", "weather.py"), ("bridge", "-s", "http://127.0.0.1:9/mcp")], ids=["serve", "bridge"]
+)
+def test_a_port_without_its_colon_is_refused(words: tuple[str, ...], option: str) -> None:
+    done = here(*words, option, "8000")
+    assert done.code == 2
+    assert f"{option} 8000 has a host, and no port. For port 8000, write {option} :8000." in done.err
+
+
+def test_an_address_in_use_is_no_reason_to_probe_the_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = here("bridge", "--http", place, "--", sys.executable, "weather.py")
+    assert done.code == 3
+    assert f"The server cannot listen at {place}: the port" in done.err
+    assert "mcplumb probe" not in done.err
 
 
 @pytest.fixture

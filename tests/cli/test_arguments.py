@@ -139,13 +139,13 @@ def test_a_terminal_is_told_that_it_is_waited_for(
 @pytest.mark.parametrize(
     ("words", "args", "said"),
     [
-        ([], None, "It needs city."),
-        (["ciy=Oslo"], None, "There is no argument 'ciy', did you mean \"city\"?\nIt needs city."),
+        ([], None, "The argument 'city' is missing."),
+        (["ciy=Oslo"], None, "There is no argument 'ciy', did you mean \"city\"?\nThe argument 'city' is missing."),
         (["city=x", "days=x"], None, "days must be an integer of at least 1, not 'x'."),
         (["city=x", "days=1", "days=2"], None, "days is given 2 times, but takes one value: an integer of at least 1."),
         (["city=x", "city=y"], None, "city is given 2 times, but takes one value: a text."),
         (["city=x", "ids=1", "ids=x"], None, "ids must be an integer, not 'x'."),
-        (["city=x", "place.lat=1"], None, "It needs place.lon."),
+        (["city=x", "place.lat=1"], None, "The argument 'place.lon' is missing."),
         (["city=x", "place.z=1"], None, 'There is no argument \'place.z\', known are "lat", "lon".'),
         (["city=x", "place.lat.a=1"], None, "There is no argument 'place.lat.a': place.lat must be a number."),
         (["city=x", "ids=1,2"], None, _LIST),
@@ -196,7 +196,7 @@ def test_what_is_required_and_has_a_default_is_filled_in() -> None:
     assert read() == {"scale": "css", "self": {}}
     assert read("scale=device", "area.y=2") == {"scale": "device", "self": {}, "area": {"y": 2, "x": [1]}}
     assert read(checked=False) == {}
-    with pytest.raises(UsageError, match=r"^It needs area\.y\."):
+    with pytest.raises(UsageError, match=r"^The argument 'area\.y' is missing\."):
         read("area.x=1")
     assert signature("shoot", schema).startswith('shoot(scale="css", self={}, quality=5, area?)')
 
@@ -215,7 +215,7 @@ def test_prompts_take_texts() -> None:
     schema = prompt_schema(known)
     assert read_arguments([read_pair("city=3")], {}, schema, name="plan") == {"city": "3"}
     assert signature("plan", schema) == "plan(city, days?)\n  city  string, required. Where.\n  days  string. Days."
-    with pytest.raises(UsageError, match="It needs city"):
+    with pytest.raises(UsageError, match="The argument 'city' is missing"):
         read_arguments([], {}, schema, name="plan")
     with pytest.raises(UsageError, match="There is no argument 'a', none is known"):
         read_arguments([read_pair("a=1")], {}, prompt_schema(None), name="plan")

@@ -78,7 +78,9 @@ def read_arguments(
         mistakes += [str(_unknown(name, whole)) for name in arguments if whole.part(name) is None]
         wrong = {mistake.partition(" ")[0] for mistake in mistakes}
         lacking = [name for name in _lacking(arguments, whole) if name not in wrong]
-        mistakes += [f"It needs {', '.join(lacking)}."] if lacking else []
+        if lacking:
+            names = ", ".join(map(repr, lacking))
+            mistakes.append(f"The argument{f's {names} are' if len(lacking) > 1 else f' {names} is'} missing.")
     if mistakes:
         raise UsageError("\n".join([*mistakes, "", signature(name, schema)]))
     _add_defaults(arguments, whole)

@@ -21,7 +21,10 @@ __all__ = ["BaseCommand", "LazyGroup", "cli", "merge_global_options", "pop_value
 
 
 #: Optional and required packages that ``--version`` lists.
-_PACKAGES = ("msgspec", "click", "rich", "uvicorn", "httptools", "aiohttp", "jsonschema-rs", "pydantic", "uvloop")
+_PACKAGES = (
+    "msgspec", "click", "rich", "uvicorn", "httptools", "aiohttp", "jsonschema-rs", "joserfc", "keyring", "redis",
+    "opentelemetry-api", "pydantic", "uvloop",
+)  # fmt: skip
 
 
 class BaseCommand(click.Command):

@@ -71,7 +71,7 @@ class UnknownServer(UsageError, KeyError):
 
         names = list(known)
         if near := get_close_matches(name, names, n=1):
-            there = f"The name that is most like it is {near[0]!r}."
+            there = f"Did you mean {near[0]!r}?"
         elif names:
             there = f"There are: {', '.join(names)}."
         else:

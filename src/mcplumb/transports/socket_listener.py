@@ -514,10 +514,11 @@ class Listener:
 
 async def listening_sockets(address: TcpAddress) -> list[socket.socket]:
     """Return listening sockets: one for each address of the host that this machine has, all on the same port."""
+    where = str(address).removeprefix("tcp://")  # it may be for HTTP
     try:
         found = await resolve_host(address)
     except socket.gaierror as error:
-        raise ConnectError(f"The server cannot listen at {address}: {explain_unknown_host(address, error)}") from error
+        raise ConnectError(f"The server cannot listen at {where}: {explain_unknown_host(address, error)}") from error
     sockets: list[socket.socket] = []
     port, failure = address.port, None
     try:
@@ -534,7 +535,7 @@ async def listening_sockets(address: TcpAddress) -> list[socket.socket]:
     except OSError as error:
         for each in sockets:
             each.close()
-        raise ConnectError(f"The server cannot listen at {address}: {_tcp_reason(address, error)}") from error
+        raise ConnectError(f"The server cannot listen at {where}: {_tcp_reason(address, error)}") from error
     return sockets
 
 

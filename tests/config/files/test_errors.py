@@ -21,7 +21,7 @@ def test_a_fault_names_file_server_and_key() -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    assert str(UnknownServer("wether", ["docs", "weather"])).endswith("The name that is most like it is 'weather'.")
+    assert str(UnknownServer("wether", ["docs", "weather"])).endswith("Did you mean 'weather'?")
     assert str(UnknownServer("x", ["docs", "weather"])).endswith("There are: docs, weather.")
     assert str(UnknownServer("x", [])).endswith("add one with 'mcplumb add NAME -- COMMAND'.")
     fault = ConfigError("it is wrong.", file="/f")

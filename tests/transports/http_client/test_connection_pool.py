@@ -120,11 +120,11 @@ async def test_redirects_do_not_go_on_for_ever() -> None:
 # --- What goes wrong ---
 
 
-async def test_a_server_that_does_not_run() -> None:
-    error = await fails(ConnectionPool(f"http://127.0.0.1:{free_port()}/mcp?secret=1"))
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_server_that_does_not_run(host: str) -> None:
+    error = await fails(ConnectionPool(f"http://{host}:{free_port()}/mcp?secret=1"))
     assert isinstance(error, ConnectError)
-    assert "cannot be reached: Connect call failed" in str(error)
-    assert "Check that the server runs" in str(error)
+    assert "cannot be reached: nothing listens there. Start the server" in str(error)
     assert "secret" not in str(error)
 
 

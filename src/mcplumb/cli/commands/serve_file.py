@@ -91,13 +91,13 @@ def load_server(target: str) -> Server:
     if name:
         found = getattr(module, name, None)
         if not isinstance(found, Server):
-            what = "has no" if found is None else f"has a {type(found).__name__}, and no Server, called"
-            raise CannotLoad(f"{path} {what} {name!r}. {_hint(module)}")
+            what = "" if found is None else f": it is of the type {type(found).__name__}"
+            raise CannotLoad(f"{path} has no server {name!r}{what}. {_hint(module, path)}")
         return found
     servers = _servers_in(module)
     if len(set(servers.values())) != 1:
         what = "several servers" if servers else "no server"
-        raise CannotLoad(f"{path} has {what} at its top level. {_hint(module)}")
+        raise CannotLoad(f"{path} has {what} at its top level. {_hint(module, path)}")
     return next(iter(servers.values()))
 
 
@@ -172,9 +172,9 @@ def _servers_in(module: ModuleType) -> dict[str, Server]:
     return {name: value for name, value in vars(module).items() if isinstance(value, Server)}
 
 
-def _hint(module: ModuleType) -> str:
-    names = ", ".join(repr(name) for name in _servers_in(module))
-    return f"Its servers are {names}." if names else "Make one with: server = Server('name')"
+def _hint(module: ModuleType, path: Path) -> str:
+    names = ", ".join(f"{path}:{name}" for name in _servers_in(module))
+    return f"Choose one: {names}." if names else "Make one with: server = Server('name')"
 
 
 # --- Reloading ---

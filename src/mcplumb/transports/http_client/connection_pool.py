@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from errno import ECONNREFUSED
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
@@ -240,6 +241,8 @@ class ConnectionPool:
             return (
                 f"{where} cannot be reached: there was no connection within {_CONNECT_TIMEOUT:g} s. Check the address."
             )
+        if getattr(error, "errno", None) == ECONNREFUSED:
+            return f"{where} cannot be reached: nothing listens there. Start the server, or check the address."
         return f"{where} cannot be reached: {why}. Check that the server runs and that the address is right."
 
 

@@ -57,9 +57,9 @@ def test_the_whole_result_is_one_document() -> None:
     [
         (
             ["types", "txt=a"],
-            "Error: There is no argument 'txt', did you mean \"text\"?\nIt needs text.\n\ntypes(text, ",
+            "Error: There is no argument 'txt', did you mean \"text\"?\nThe argument 'text' is missing.\n\ntypes(",
         ),
-        (["types"], "Error: It needs text.\n\ntypes(text, count=1, "),
+        (["types"], "Error: The argument 'text' is missing.\n\ntypes(text, count=1, "),
         (["types", "text=a", "count=x"], "Error: count must be an integer, not 'x'.\n\n"),
         (["types", "text=a", "unit=k"], "Error: unit must be one of c, f, not 'k'.\n\n"),
         (["type"], "Error: The server has no tool 'type'. Did you mean types?\n"),

@@ -86,8 +86,14 @@ def test_a_prompt_as_json() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["plan"], "Error: It needs meal.\n\nplan(meal, guests?)\n  meal    string, required.\n  guests  string.\n"),
-        (["plan", "meals=x"], "Error: There is no argument 'meals', did you mean \"meal\"?\nIt needs meal.\n"),
+        (
+            ["plan"],
+            "Error: The argument 'meal' is missing.\n\nplan(meal, guests?)\n  meal    string, required.\n  guests  ",
+        ),
+        (
+            ["plan", "meals=x"],
+            "Error: There is no argument 'meals', did you mean \"meal\"?\nThe argument 'meal' is missing.\n",
+        ),
         (["plans"], "Error: The server has no prompt 'plans'. Did you mean plan?\n"),
         (["plan", "x"], "Error: 'x' is not an argument: write key=value"),
     ],

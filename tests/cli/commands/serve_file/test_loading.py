@@ -135,18 +135,18 @@ def test_a_file_without_a_server(tmp_path: Path) -> None:
 
 
 def test_a_file_with_several_servers(tmp_path: Path) -> None:
-    said = refusal(write(tmp_path, TWO))
-    assert said.endswith("has several servers at its top level. Its servers are 'first', 'second'.")
+    path = write(tmp_path, TWO)
+    assert refusal(path).endswith(f"has several servers at its top level. Choose one: {path}:first, {path}:second.")
 
 
 def test_a_name_that_is_not_there(tmp_path: Path) -> None:
-    said = refusal(f"{write(tmp_path, ONE)}:app")
-    assert said.endswith("has no 'app'. Its servers are 'server'.")
+    path = write(tmp_path, ONE)
+    assert refusal(f"{path}:app").endswith(f"has no server 'app'. Choose one: {path}:server.")
 
 
 def test_a_name_of_something_else(tmp_path: Path) -> None:
-    said = refusal(f"{write(tmp_path, ONE + 'app = 5')}:app")
-    assert said.endswith("has a int, and no Server, called 'app'. Its servers are 'server'.")
+    path = write(tmp_path, f"{ONE}app = 5")
+    assert refusal(f"{path}:app").endswith(f"has no server 'app': it is of the type int. Choose one: {path}:server.")
 
 
 @pytest.mark.parametrize(

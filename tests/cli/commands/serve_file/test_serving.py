@@ -104,7 +104,7 @@ def test_serve_traces_if_it_is_asked_to(file: str, caplog: pytest.LogCaptureFixt
     assert [record.getMessage()[:3] for record in caplog.records if record.name == "mcplumb.trace"] == ["<--", "-->"]
 
 
-@pytest.mark.parametrize(("target", "words"), [("", "several servers"), (":nothing", "has no 'nothing'")])
+@pytest.mark.parametrize(("target", "words"), [("", "several servers"), (":nothing", "has no server 'nothing'")])
 def test_serve_says_which_server_it_wants(file: str, target: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         invoke(f"{file}{target}")
