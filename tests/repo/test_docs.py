@@ -6,6 +6,7 @@ Every block that is fenced as ``python`` is run, all blocks of a page in one pro
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -49,6 +50,11 @@ UNWRITTEN = {
     "dist",
 }
 OFFICIAL = ROOT / "tests" / "data"
+
+
+# Packages with names that pages do not also use for a variable, such as ``server``; and what follows one in a name.
+PACKAGES = "bridge|protocol|recording|rpc|stores|tap|telemetry|testing|transports|types|view|wire"
+DOTTED = re.compile(rf"`(?:mcplumb\.)?((?:{PACKAGES})(?:\.\w+)+)[`(]")
 
 
 def slug(heading: str) -> str:
@@ -157,6 +163,24 @@ def test_the_picture_of_the_first_page_is_what_its_commands_print() -> None:
     assert f"]({FIRST_LOOK.name})" in page
     drawn = [" ".join(ET.fromstring(svg).itertext()) for svg in (FIRST_LOOK.read_text(encoding="utf-8"), first_look())]  # noqa: S314
     assert drawn[0] == drawn[1], "make the picture anew: python -m tools.record_demo first-look"
+
+
+def unknown_names(text: str) -> Iterator[str]:
+    for match in DOTTED.finditer(text):
+        try:
+            pkgutil.resolve_name(f"mcplumb.{match[1]}")
+        except (ImportError, AttributeError):
+            yield match[1]
+
+
+def test_modules_on_pages_are_those_of_the_source() -> None:
+    found = {page.name: [*unknown_names(page.read_text(encoding="utf-8"))] for page in PAGES}
+    assert {page: names for page, names in found.items() if names} == {}
+
+
+def test_the_guard_finds_unknown_modules() -> None:
+    text = "`wire.lines.LineSplitter`, `mcplumb.wire.lines`, `types.read(…)`, `server.run`, `wire.gone`, `tap.gone(`"
+    assert [*unknown_names(text)] == ["wire.gone", "tap.gone"]
 
 
 def test_links_lead_somewhere() -> None:
