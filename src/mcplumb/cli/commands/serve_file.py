@@ -434,7 +434,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
 @click.argument("target", metavar="FILE[:NAME]")
 @address_options
 @access_options()
-@click.option("--reload", is_flag=True, help="At addresses: start again when the server's files change.")
+@click.option("--reload", is_flag=True, help="At addresses: restart when the server's files change.")
 @click.option(
     "--workers", type=click.IntRange(1, MAX_WORKERS), metavar="N", help="Over HTTP: serve with this many processes."
 )
@@ -467,9 +467,9 @@ def serve(
     an access token (a JWT) that an authorization server issued for this server. A client without one is told where to
     sign in. Behind a proxy, --resource and --host-name are its public address and name.
 
-    With --reload, the process starts again in its place when FILE changes, or a module that it imported from its
-    folder. Requests that were accepted have the usual time to finish, and ports stay the same. A client on standard
-    input and output could not go on with a new process, so this is for addresses only.
+    With --reload, the process restarts in place when FILE changes, or a module that it imported from its folder.
+    Requests that were accepted have the usual time to finish, and ports stay the same. A client on standard input and
+    output could not go on with a new process, so this is for addresses only.
 
     With --workers, that many processes serve the same addresses over HTTP. One that dies is replaced. SIGHUP replaces
     them one after the other, with the files and tokens as they are then, and turns no client away. SIGTERM and Ctrl-C
