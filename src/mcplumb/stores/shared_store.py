@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcplumb.stores.memory_store import MemoryStore
     from mcplumb.stores.redis_store import RedisStore
 
-__all__ = ["Entry", "Kept", "LogFull", "Record", "SharedStore", "Told", "open_store"]
+__all__ = ["Entry", "LogFull", "LogStore", "Record", "RecordStore", "SharedStore", "open_store"]
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class LogFull(Exception):
     """The log has reached its limit, and refuses entries beyond it."""
 
 
-class Kept(Protocol):
+class RecordStore(Protocol):
     """The records of a store: each is a value with a version, and is replaced as a whole."""
 
     async def get(self, key: str) -> Record | None:
@@ -56,7 +56,7 @@ class Kept(Protocol):
         """Remove a record or a log; return whether there was one."""
 
 
-class Told(Protocol):
+class LogStore(Protocol):
     """The logs of a store: many clients append and read, in one order. The oldest entries are dropped at a limit.
 
     A log that is created begins beyond all positions that an earlier one with its key had, for example at the time in
@@ -98,7 +98,7 @@ class Told(Protocol):
         """Return whether a log exists."""
 
 
-class SharedStore(Kept, Told, Protocol):
+class SharedStore(RecordStore, LogStore, Protocol):
     """Records and logs. Belongs to one event loop."""
 
     async def close(self) -> None:

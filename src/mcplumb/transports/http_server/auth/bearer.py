@@ -23,7 +23,7 @@ from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_REQUEST, ErrorDetail, Message, Request
 
 if TYPE_CHECKING:
-    from mcplumb.stores.shared_store import Kept
+    from mcplumb.stores.shared_store import RecordStore
 
 __all__ = ["MAX_TOKEN", "WELL_KNOWN", "BearerAuth", "NeededScopes"]
 
@@ -66,7 +66,7 @@ class BearerAuth:
         self._required: tuple[str, ...] = () if verifier is None else verifier.scopes
         self._advised = tuple(dict.fromkeys((*self._required, *options.scopes)))
 
-    def share(self, store: Kept | None) -> None:
+    def share(self, store: RecordStore | None) -> None:
         """Let the verifier share what it may with other replicas; None ends that."""
         if self._verifier is not None:
             self._verifier.share(store)

@@ -22,7 +22,7 @@ from mcplumb.transports.http_server.auth.shared_task import SharedTask
 if TYPE_CHECKING:
     import ssl
 
-    from mcplumb.stores.shared_store import Kept
+    from mcplumb.stores.shared_store import RecordStore
 
 __all__ = ["IssuerKeys"]
 
@@ -70,13 +70,13 @@ class IssuerKeys:
         self._failure: AuthorizationError | None = None
         self._fetching: SharedTask[None] | None = None
         #: Where replicas share the keys, and the event loop to which that belongs.
-        self._shared: tuple[Kept, asyncio.AbstractEventLoop] | None = None
+        self._shared: tuple[RecordStore, asyncio.AbstractEventLoop] | None = None
         self._shared_as = f"issuer-keys/{sha256(msgspec.json.encode((issuer, url))).hexdigest()[:32]}"
         #: When the present keys were fetched, by the clock of the day, and whether another replica did it.
         self._dated = 0.0
         self._are_anothers = False
 
-    def share(self, store: Kept | None) -> None:
+    def share(self, store: RecordStore | None) -> None:
         """Share the keys with other replicas through a store of the running event loop; None ends that."""
         self._shared = None if store is None else (store, asyncio.get_running_loop())
 
@@ -159,7 +159,7 @@ class IssuerKeys:
         self._fetched_at = self._tried_at = fetched_at
         self._failure = None
 
-    async def _read_shared(self, store: Kept) -> tuple[int, _SharedKeys | None]:
+    async def _read_shared(self, store: RecordStore) -> tuple[int, _SharedKeys | None]:
         """Return the shared keys and their version. Unreadable ones are treated as missing."""
         version = 0
         try:
@@ -172,7 +172,7 @@ class IssuerKeys:
             _logger.info("The keys of %s that replicas share cannot be read. %s", self._issuer, error)
         return version, None
 
-    async def _write_shared(self, store: Kept, keys: _SharedKeys, version: int) -> None:
+    async def _write_shared(self, store: RecordStore, keys: _SharedKeys, version: int) -> None:
         """Share keys, unless another replica has just done so."""
         try:
             async with asyncio.timeout(_STORE_WITHIN):

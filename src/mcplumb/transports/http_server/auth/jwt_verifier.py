@@ -28,7 +28,7 @@ from mcplumb.transports.http_server.auth.token_verifier import TokenVerifier, au
 if TYPE_CHECKING:
     import ssl
 
-    from mcplumb.stores.shared_store import Kept
+    from mcplumb.stores.shared_store import RecordStore
 
 __all__ = ["JwtVerifier"]
 
@@ -93,7 +93,7 @@ class JwtVerifier(TokenVerifier):
     def __repr__(self) -> str:
         return f"JwtVerifier(issuer={self._rules.issuer!r}, audience={sorted(self._rules.audiences or ())!r})"
 
-    def share(self, store: Kept | None) -> None:
+    def share(self, store: RecordStore | None) -> None:
         """Share the issuer's keys, which are public, with other replicas: one fetch is enough for all."""
         self._keys.share(store)
 

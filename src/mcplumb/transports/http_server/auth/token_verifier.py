@@ -10,7 +10,7 @@ from mcplumb.protocol.oauth.discovery import check_address
 from mcplumb.protocol.principal import Principal, scope_set
 
 if TYPE_CHECKING:
-    from mcplumb.stores.shared_store import Kept
+    from mcplumb.stores.shared_store import RecordStore
 
 __all__ = ["TokenVerifier", "audience_set"]
 
@@ -31,7 +31,7 @@ class TokenVerifier:
         #: What every request needs.
         self.scopes = tuple(dict.fromkeys(scopes))
 
-    def share(self, store: Kept | None) -> None:
+    def share(self, store: RecordStore | None) -> None:
         """Use a store that the replicas of the server share, from now on and in this event loop; None ends that.
 
         By default nothing is shared: what a verifier knows of tokens is better known to few.
