@@ -44,7 +44,7 @@ def forecast(city: str) -> str:
 def test_a_port_without_its_colon_is_refused(words: tuple[str, ...], option: str) -> None:
     done = here(*words, option, "8000")
     assert done.code == 2
-    assert f"{option} 8000 has a host, and no port. For port 8000, write {option} :8000." in done.err
+    assert f"{option} 8000 names a host, and no port. For port 8000, write {option} :8000." in done.err
 
 
 def test_an_address_in_use_is_no_reason_to_probe_the_server() -> None:

@@ -50,7 +50,7 @@ def addresses_of(**given: Sequence[str]) -> list[str]:
 def check_port(option: str, place: str) -> None:
     """Raise `UsageError` for a number, such as ``8000``, which would be a host, and is meant as a port."""
     if place.isdecimal():
-        raise UsageError(f"{option} {place} has a host, and no port. For port {place}, write {option} :{place}.")
+        raise UsageError(f"{option} {place} names a host, and no port. For port {place}, write {option} :{place}.")
 
 
 def set_up_serving_logs(log_format: LogFormat | None, options: GlobalOptions) -> None:
