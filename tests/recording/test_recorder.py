@@ -281,6 +281,15 @@ def test_a_client_and_a_server_record_who_speaks(tmp_path: Path) -> None:
     assert said(client.path)[3].code == 1
 
 
+def test_a_file_that_cannot_be_made_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = Recorder("client", "stdio", place=tmp_path / "gone" / "a.mcp.jsonl")
+    made.event("start")
+    made.event("end")
+    made.close()
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "mcplumb.recording"]
+    assert said == f"Nothing is recorded. No such file or directory: {tmp_path}/gone/a.mcp.jsonl."
+
+
 def test_a_recorder_that_records_nothing_makes_no_file(tmp_path: Path) -> None:
     made = Recorder("client", "stdio", place=tmp_path / "c")
     made.close()

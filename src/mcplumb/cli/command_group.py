@@ -84,7 +84,7 @@ class LazyGroup(click.Group):
         if name not in COMMANDS and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, COMMANDS, n=1)
+            near = ["--help"] if name == "help" else get_close_matches(name, COMMANDS, n=1)
             more = f" Did you mean '{near[0]}'?" if near else " 'mcplumb --help' lists all of them."
             ctx.fail(f"There is no command {name!r}.{more}")
         return super().resolve_command(ctx, args)

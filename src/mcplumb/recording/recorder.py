@@ -407,6 +407,10 @@ class Recorder:
     def _run(self) -> None:
         writer = RecordingWriter(self._header, self._place, masks=self._masks, keep=self._keep, watch=self._watch)
         self.path = writer.path
+        if writer.failure:
+            import logging  # the recorder of a tap, which is a process of its own, does without
+
+            logging.getLogger("mcplumb.recording").warning("Nothing is recorded. %s.", writer.failure.rstrip("."))
         while True:
             self._wanted.wait()
             with self._lock:

@@ -52,6 +52,7 @@ def test_a_command_is_loaded_when_it_runs() -> None:
 def test_an_unknown_command_is_told_its_neighbour() -> None:
     assert cli.get_command(click.Context(cli), "nothing") is None
     assert "There is no command 'tool'. Did you mean 'tools'?" in here("tool").err
+    assert "There is no command 'help'. Did you mean '--help'?" in here("help").err
     assert "There is no command 'xyz'. 'mcplumb --help' lists all of them." in here("xyz").err
 
 
