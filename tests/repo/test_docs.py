@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
@@ -181,6 +182,15 @@ def test_modules_on_pages_are_those_of_the_source() -> None:
 def test_the_guard_finds_unknown_modules() -> None:
     text = "`wire.lines.LineSplitter`, `mcplumb.wire.lines`, `types.read(…)`, `server.run`, `wire.gone`, `tap.gone(`"
     assert [*unknown_names(text)] == ["wire.gone", "tap.gone"]
+
+
+def test_the_pythons_of_the_package_are_those_of_the_first_page() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    minors = [int(found[1]) for text in project["classifiers"] if (found := re.search(r":: 3\.(\d+)$", text))]
+    assert minors == [*range(minors[0], minors[-1] + 1)]
+    assert project["requires-python"] == f">=3.{minors[0]}"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"**Python versions.** CPython 3.{minors[0]} to 3.{minors[-1]}," in readme
 
 
 def test_links_lead_somewhere() -> None:
