@@ -83,6 +83,34 @@ def test_the_session_of_http_sse_is_masked_in_both_places(tmp_path: Path) -> Non
     assert "0a1b2c" not in (endpoint.text or "")
 
 
+MANY_KINDS = [
+    SECRET,
+    Record(t=2.0, sender="server", text='{"jsonrpc":"2.0","id":1,"result":{}}'),
+    Record(t=3.0, sender="server", text="<token>"),
+    line_record(4.0, "server", b'{"password":"hunter2","x":"\xff"}'),
+    Record(t=5.0, stderr="-----BEGIN PRIVATE KEY-----"),
+    Record(t=6.0, stderr="MIIB"),
+    Record(t=7.0, event="signal", signal="SIGINT"),
+    Record(t=8.0, sender="server", text="/m?sessionId=0a1b2c", http=Http(exchange=1, event="endpoint")),
+    Record(t=9.0, sender="client", text="{}", http=Http(exchange=2, method="GET", path="/?token=abcd", headers=[])),
+]
+
+
+@pytest.mark.req("TAP-3")
+@given(st.lists(st.sampled_from(MANY_KINDS), max_size=12))
+def test_records_are_masked_together_as_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, given: list[Record]
+) -> None:
+    folder = tmp_path_factory.mktemp("masked")
+    together, alone = RecordingWriter(HEADER, folder / "a"), RecordingWriter(HEADER, folder / "b")
+    together.write(given)
+    for record in given:
+        alone.write([record])
+    together.close()
+    alone.close()
+    assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
+
+
 def test_masking_can_be_switched_off(tmp_path: Path) -> None:
     writer = RecordingWriter(HEADER, tmp_path / "a", masks=False)
     writer.write([SECRET])

@@ -560,11 +560,11 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
 def test_a_recorder_that_dies_within_a_write_loses_no_count(tmp_path: Path) -> None:
     """The tap may notice the death by its write, before the system tells it."""
     link = RecorderLink(RecorderOptions(["x"], place=str(tmp_path / "a")))
-    link.put(CLIENT, memoryview(b"one\n"), 0.0)
+    link.put(CLIENT, memoryview(b"one\n"), time.monotonic_ns())
     complete_text(tmp_path / "a", "one")
     kill(link._pid)
-    link.put(CLIENT, memoryview(b"two\n"), 0.0)
-    link.put(CLIENT, memoryview(b"three\n"), 0.0)
+    link.put(CLIENT, memoryview(b"two\n"), time.monotonic_ns())
+    link.put(CLIENT, memoryview(b"three\n"), time.monotonic_ns())
     link.flush()
     complete_text(tmp_path / "a", "three")
     link.close()

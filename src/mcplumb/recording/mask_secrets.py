@@ -24,6 +24,7 @@ __all__ = [
     "mask_headers",
     "mask_session_ids",
     "mask_text",
+    "may_have_secrets",
 ]
 
 #: The replacement of a secret.
@@ -121,10 +122,19 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None and name.lower().replace("_", "").replace("-", "") not in _HARMLESS
 
 
+def may_have_secrets(text: str) -> bool:
+    """Return whether `mask_text` has to look at a text. Texts can be asked about together, one on each line."""
+    return _has_trace(_without_progress_tokens(text))
+
+
+def _without_progress_tokens(text: str) -> str:
+    """Return a text in lower case. Most messages have no other token than that of their progress."""
+    return text.lower().replace("progresstoken", "")
+
+
 def mask_text(text: str) -> str:
     """Return a message or another text with its secrets masked; the same object if it has none."""
-    # Most messages have no other token.
-    lower = text.lower().replace("progresstoken", "")
+    lower = _without_progress_tokens(text)
     if not _has_trace(lower):
         return text
     found = text

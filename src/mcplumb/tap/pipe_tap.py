@@ -76,12 +76,13 @@ class _Flow:
 class _PipeTap:
     def __init__(self, link: RecorderLink) -> None:
         self._link = link
-        self._poll = select.poll()
+        self._poll = _new_poll()
         self._flows: dict[int, _Flow] = {}
         self._pid = 0
         self._status: int | None = None
         #: The pipe to the recorder while something waits for it, else -1.
         self._watched = -1
+        self._watched_restarts = 0
         self._early_signals: list[int] = []
         self._sentinel = _Sentinel()
         self._wake = -1
@@ -169,7 +170,7 @@ class _PipeTap:
             self._end(flow)
             return
         data = flow.buffer[:size]
-        t = time.monotonic()
+        t = time.monotonic_ns()
         try:
             written = os.write(flow.sink, data)
         except BlockingIOError:
@@ -189,7 +190,7 @@ class _PipeTap:
             return
         flow.pending = data[written:]
         self._poll.unregister(flow.source)
-        self._poll.register(flow.sink, _POLLOUT)
+        self._poll.modify(flow.sink, _POLLOUT)
 
     def _write_pending(self, flow: _Flow) -> None:
         pending = flow.pending
@@ -207,18 +208,15 @@ class _PipeTap:
             return
         flow.pending = None
         _enlarge(flow)
-        self._poll.register(flow.sink, 0)
+        self._poll.modify(flow.sink, 0)
         self._poll.register(flow.source, _POLLIN)
 
     def _end(self, flow: _Flow, *, is_broken: bool = False) -> None:
         """Pass on an end: of the source to the sink, or of the sink to the source."""
         source, sink = flow.source, flow.sink
         del self._flows[source], self._flows[sink]
-        for fd in (source, sink):
-            try:
-                self._poll.unregister(fd)
-            except KeyError:
-                continue
+        self._forget(source)
+        self._forget(sink)
         flow.source = flow.sink = -1
         flow.pending = None
         if flow.restore is not None:
@@ -233,6 +231,13 @@ class _PipeTap:
             side = "client" if (flow.kind == CLIENT) != is_broken else "server"
             what = "closed_pipe" if is_broken else "end_of_input"
             self._link.put_event(f"{what} {side}")
+
+    def _forget(self, fd: int) -> None:
+        """Stop waiting for a descriptor, if it is waited for."""
+        try:
+            self._poll.unregister(fd)
+        except (KeyError, OSError):
+            return
 
     def _serve_others(self, fd: int) -> None:
         if fd == self._wake:
@@ -252,12 +257,13 @@ class _PipeTap:
     def _watch_link(self) -> None:
         """Wait until the recorder can take more, while data is queued for it."""
         wanted = self._link.fd if self._link.waiting else -1
-        if wanted != self._watched:
+        # The pipe to another recorder may have the number of the one before.
+        if (wanted, self._link.restarts) != (self._watched, self._watched_restarts):
             if self._watched >= 0:
-                self._poll.unregister(self._watched)
+                self._forget(self._watched)
             if wanted >= 0:
                 self._poll.register(wanted, _POLLOUT)
-            self._watched = wanted
+            self._watched, self._watched_restarts = wanted, self._link.restarts
 
     # Signals
 
@@ -388,6 +394,20 @@ def _wait_for_end(pipe: int) -> NoReturn:
         os.read(pipe, 1)
     finally:
         os._exit(0)
+
+
+def _new_poll() -> select.epoll | select.poll:
+    """Return what waits for descriptors: epoll, which takes less time, or poll if stdin is a file."""
+    if not hasattr(select, "epoll"):
+        return select.poll()
+    found = select.epoll()
+    try:
+        found.register(0, 0)
+        found.unregister(0)
+    except OSError:
+        found.close()
+        return select.poll()
+    return found
 
 
 def _ignore(_number: int, _frame: object) -> None:

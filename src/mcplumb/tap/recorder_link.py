@@ -21,8 +21,8 @@ __all__ = ["CLIENT", "EVENT", "FRAME", "LOST", "SERVER", "STDERR", "RecorderLink
 
 #: The kinds of frames: bytes from the client, from the server, of stderr; an event; and bytes that were lost.
 CLIENT, SERVER, STDERR, EVENT, LOST = range(1, 6)
-#: The head of a frame: its kind, the seconds since the start, and the bytes that follow.
-FRAME = Struct("<BdI")
+#: The head of a frame: its kind, the time on the monotonic clock in nanoseconds, and the number of bytes that follow.
+FRAME = Struct("<BQI")
 
 #: The most bytes that wait for the recorder; see `mcplumb.limits.MAX_UNRECORDED`, which is slow to import.
 _MAX_WAITING = 64 * 1024 * 1024
@@ -40,7 +40,7 @@ _NICENESS = 5
 class RecorderOptions:
     """The options of the recorder."""
 
-    __slots__ = ("command", "host", "id", "keep", "masks", "name", "place", "started")
+    __slots__ = ("began", "command", "host", "id", "keep", "masks", "name", "place", "started")
 
     def __init__(
         self,
@@ -58,7 +58,9 @@ class RecorderOptions:
         self.keep = keep
         self.name = name
         self.host = os.getppid()
+        #: The start, by the clock on the wall, and by the monotonic one, in nanoseconds.
         self.started = time.time()
+        self.began = time.monotonic_ns()
         #: What makes the id of the recording unique.
         self.id = os.urandom(3).hex()
 
@@ -68,7 +70,6 @@ class RecorderLink:
 
     def __init__(self, options: RecorderOptions) -> None:
         self._options = options
-        self._began = time.monotonic()
         #: The writing end of the pipe; -1 if there is no recorder.
         self.fd = -1
         #: Bytes that wait until the pipe has room.
@@ -80,7 +81,8 @@ class RecorderLink:
         self._is_torn = False
         self._pid = 0
         self._done = -1
-        self._restarts = 0
+        #: How many recorders have replaced another.
+        self.restarts = 0
         #: By kind: the bytes that the recorder was given, and those that were lost since the last frame of that kind.
         self._given = [0] * (STDERR + 1)
         self._lost = [0] * (STDERR + 1)
@@ -88,8 +90,8 @@ class RecorderLink:
         self._is_at_start = [True] * (STDERR + 1)
         self._start()
 
-    def put(self, kind: int, data: memoryview, t: float) -> None:
-        """Send bytes that arrived at this time."""
+    def put(self, kind: int, data: memoryview, t: int) -> None:
+        """Send bytes that arrived at this time, in nanoseconds of the monotonic clock."""
         size = len(data)
         if self.fd < 0 or self.waiting + size > _MAX_WAITING:
             self._lost[kind] += size
@@ -97,7 +99,7 @@ class RecorderLink:
             return
         if self._lost[kind]:
             self._put_lost(kind)
-        self._send(FRAME.pack(kind, t - self._began, size), data)
+        self._send(FRAME.pack(kind, t, size), data)
         # Not before: a recorder that is started within gets this frame, and must not count it as lost.
         self._is_at_start[kind] = data[-1] == _NEWLINE
         self._given[kind] += size
@@ -106,7 +108,7 @@ class RecorderLink:
         """Send an event: its name, and words for its details."""
         data = words.encode()
         if self.fd >= 0:
-            self._send(FRAME.pack(EVENT, time.monotonic() - self._began, len(data)), data)
+            self._send(FRAME.pack(EVENT, time.monotonic_ns(), len(data)), data)
 
     def flush(self) -> None:
         """Send as much of the queue as the pipe has room for."""
@@ -195,7 +197,7 @@ class RecorderLink:
     def _put_lost(self, kind: int) -> None:
         words = f"{kind} {self._lost[kind]} {int(self._is_at_start[kind])}".encode()
         self._lost[kind] = 0
-        self._send(FRAME.pack(LOST, time.monotonic() - self._began, len(words)), words)
+        self._send(FRAME.pack(LOST, time.monotonic_ns(), len(words)), words)
 
     # The recorder
 
@@ -229,7 +231,7 @@ class RecorderLink:
             os.nice(_NICENESS)
             from mcplumb.tap.recorder_process import record_frames
 
-            code = record_frames(frames, self._options, self._given if self._restarts else None, self._is_at_start)
+            code = record_frames(frames, self._options, self._given if self.restarts else None, self._is_at_start)
         finally:
             os._exit(code)
 
@@ -242,11 +244,11 @@ class RecorderLink:
         if self._is_torn:
             self.waiting -= len(self._queue.popleft())
             self._is_torn = False
-        if self.is_inherited or self._restarts >= _MAX_RESTARTS:
+        if self.is_inherited or self.restarts >= _MAX_RESTARTS:
             self._queue.clear()
             self.waiting = 0
             return
-        self._restarts += 1
+        self.restarts += 1
         # What waits has not been given yet.
         for piece in self._queue:
             kind, _, size = FRAME.unpack_from(piece)

@@ -27,7 +27,7 @@ _CHUNK = 1024 * 1024
 #: Seconds between two reads, unless there is more to read than this.
 _INTERVAL = 0.005
 _MUCH = 64 * 1024
-_DIGITS = 6
+_MICROSECOND = 1000
 #: Why the bytes are lost that a recorder was given and did not write.
 _DIED = "The recorder died."
 _SIDES: dict[int, Side | None] = {CLIENT: "client", SERVER: "server", STDERR: None}
@@ -52,7 +52,7 @@ def record_frames(pipe: int, options: RecorderOptions, given: list[int] | None, 
     writer = RecordingWriter(
         header, options.place, masks=options.masks, keep=options.keep, goes_on=given is not None, watch=spans
     )
-    frames = _Frames()
+    frames = _Frames(options.began)
     if given is not None:
         writer.write(frames.go_on(given, *_recorded(writer), is_at_start))
     while chunk := os.read(pipe, _CHUNK):
@@ -69,7 +69,8 @@ def record_frames(pipe: int, options: RecorderOptions, given: list[int] | None, 
 class _Frames:
     """Turns the bytes of the pipe into records."""
 
-    def __init__(self) -> None:
+    def __init__(self, began: int) -> None:
+        self._began = began
         self._rest = b""
         self._streams = {kind: StreamRecords(side) for kind, side in _SIDES.items()}
         self._t = 0.0
@@ -91,14 +92,15 @@ class _Frames:
         """Return the records of the frames that ``chunk`` completes."""
         data = self._rest + chunk
         records: list[Record] = []
-        streams, unpack, head = self._streams, FRAME.unpack_from, FRAME.size
+        streams, unpack, head, began = self._streams, FRAME.unpack_from, FRAME.size, self._began
         at, last = 0, len(data) - head
         while at <= last:
-            kind, t, size = unpack(data, at)
+            kind, now, size = unpack(data, at)
             end = at + head + size
             if end > len(data):
                 break
-            self._t = t = round(t, _DIGITS)
+            # Whole microseconds, so that a time has no more than six decimals.
+            self._t = t = (now - began) // _MICROSECOND / 1e6
             payload = data[at + head : end]
             records += streams[kind].feed(t, payload) if kind in streams else self._other(kind, payload)
             at = end
