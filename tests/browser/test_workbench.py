@@ -339,6 +339,22 @@ def test_a_web_page_is_shown_whole_and_opened_apart(opened: Opened, serve: Serve
     opened.complaints.clear()
 
 
+def test_questions_that_wait_can_be_told_apart(bench: Page) -> None:
+    choose(bench, "tool/pay")
+    run(bench)
+    expect(bench.get_by_role("dialog")).to_be_visible()
+    bench.keyboard.press("Escape")
+    choose(bench, "tool/ask_model")
+    field(bench, "question").fill("Why?")
+    run(bench)
+    waiting = bench.locator(".question-waiting")
+    expect(waiting).to_have_count(2)
+    expect(waiting.nth(0)).to_contain_text("bench sends you to a web page: Please pay for your dinner.")
+    expect(waiting.nth(1)).to_contain_text("bench asks a model: Why?")
+    bench.get_by_role("button", name="Answer bench asks a model: Why?").click()
+    expect(bench.get_by_role("dialog", name="bench asks a model")).to_be_visible()
+
+
 def test_a_message_is_written_in_place_of_a_model(bench: Page) -> None:
     choose(bench, "tool/ask_model")
     field(bench, "question").fill("Tea?")

@@ -13,8 +13,9 @@ import { addressBox, openAddress, webAddress } from "./web_address.js";
 
 /** @typedef {import("./model.js").Connection} Connection */
 
-/** Characters of a message that are shown. */
+/** Characters of a message that are shown, in its dialog and in the bar. */
 const MAX_SAID = 10_000;
+const MAX_SAID_IN_BAR = 200;
 
 /** Asks the questions of all connections, one after the other. */
 export class QuestionDialogs {
@@ -58,13 +59,17 @@ export class QuestionDialogs {
       this.bar,
       waiting,
       ({ key }) => key,
-      ({ key, connection }) =>
-        el(
+      ({ key, connection, question }) => {
+        const title = titleOf(question, nameOf(connection));
+        const said = shortened(messageIn(question), MAX_SAID_IN_BAR);
+        const words = said ? `${title}: ${said}` : title;
+        return el(
           "div",
           { class: "question-waiting" },
-          el("span", null, `${nameOf(connection)} waits for your answer`),
-          el("button", { type: "button", class: "primary", onclick: () => this.#answer(key) }, "Answer"),
-        ),
+          el("span", { title: words }, said ? `${title}: ` : title, el("bdi", null, said)),
+          el("button", { type: "button", class: "primary", "aria-label": `Answer ${words}`, onclick: () => this.#answer(key) }, "Answer"),
+        );
+      },
     );
   }
 
@@ -131,6 +136,21 @@ function nameOf(connection) {
   return shortened(connection.summary.name ?? connection.summary.title, 80);
 }
 
+/** The title of a question's dialog. @param {any} question @param {string} name */
+function titleOf(question, name) {
+  if (question.kind === "sign-in") return `Sign in to ${name}`;
+  if (question.kind === "sampling") return `${name} asks a model`;
+  return question.mode === "url" ? `${name} sends you to a web page` : `${name} asks`;
+}
+
+/** What a question says: its message, or the last text that a model shall answer. @param {any} question @returns {string} */
+function messageIn(question) {
+  if (question.kind !== "sampling") return question.message ?? "";
+  const { messages } = question.params;
+  const blocks = Array.isArray(messages) ? messages.flatMap((message) => message?.content) : [];
+  return blocks.findLast((block) => typeof block?.text === "string")?.text ?? "";
+}
+
 /**
  * @typedef {object} Asked
  * @property {string} title
@@ -154,7 +174,7 @@ function askForm(question, name) {
     return !problems.length;
   };
   return {
-    title: `${name} asks`,
+    title: titleOf(question, name),
     body: el(
       "div",
       { class: "question" },
@@ -179,7 +199,7 @@ function askUrl(question, name) {
     actions.push(/** @type {any} */ ({ label: "Open the page", value: "accept", kind: "primary", check: open }));
   }
   return {
-    title: `${name} sends you to a web page`,
+    title: titleOf(question, name),
     body: el("div", { class: "question" }, el("p", { class: "said" }, shortened(question.message, MAX_SAID)), addressBox(String(question.url)), el("p", { class: "hint" }, "Open it only if you know where it leads. It opens in a new tab, which knows nothing of this page.")),
     actions,
     answer: (value) => ({ action: value }),
@@ -191,7 +211,7 @@ function askSignIn(question, name) {
   const asked = askUrl({ ...question, message: "This server wants you to sign in. The tokens are kept on this machine, for this server only." }, name);
   const open = asked.actions.at(-1);
   if (open?.value === "accept") open.label = "Sign in";
-  return { ...asked, title: `Sign in to ${name}`, actions: [{ label: "Do not sign in", value: "decline" }, ...asked.actions.slice(2)] };
+  return { ...asked, actions: [{ label: "Do not sign in", value: "decline" }, ...asked.actions.slice(2)] };
 }
 
 /** @param {any} question @param {string} name @returns {Asked} */
@@ -223,7 +243,7 @@ function askSample(question, name) {
   const messages = Array.isArray(params.messages) ? params.messages : [];
   const { messages: _, ...settings } = params;
   return {
-    title: `${name} asks a model`,
+    title: titleOf(question, name),
     body: el(
       "div",
       { class: "question" },
