@@ -34,7 +34,7 @@ ACKNOWLEDGED = (
     "server",
     tell("notifications/subscriptions/acknowledged", notifications={"toolsListChanged": True}, _meta={SUBSCRIPTION: 9}),
 )
-QUESTION = {
+QUESTION: dict[str, Any] = {
     "a": {
         "method": "elicitation/create",
         "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}},
@@ -48,8 +48,21 @@ HEADERS = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"),
 JSON = [("content-type", "application/json")]
 STREAM = [("content-type", "text/event-stream")]
 FORM = [("content-type", "application/x-www-form-urlencoded")]
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+PING = ("client", ask(1, "ping", None))
+REF = {"type": "ref/prompt", "name": "x"}
+WEB_PAGE = {"mode": "url", "url": "https://x.example", "elicitationId": "1"}
 GZIP = ("content-encoding", "gzip")
 SESSION = ("mcp-session-id", "s1")
+
+
+#: A server that declares all that older revisions know.
+EVERYTHING: dict[str, Any] = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True},
+    "logging": {},
+    "completions": {},
+}
 
 
 def progress(value: float, of: Any = "t") -> tuple[str, str]:
@@ -348,6 +361,134 @@ PLANTED: dict[str, tuple[str, list[Any]]] = {
             ("server", {"exchange": 1, "status": 401, "headers": []}, None),
         ],
     ),
+    "an id that was used before": (
+        "reused-id",
+        [*handshake(), PING, ("server", plain(1)), PING, ("server", plain(1))],
+    ),
+    "a retry with the id of the first request": (
+        "reused-id",
+        [
+            *DISCOVER,
+            ("client", ask(1, "tools/call", ASKABLE, name="echo")),
+            ("server", plain(1, resultType="input_required", inputRequests=QUESTION)),
+            ("client", ask(1, "tools/call", ASKABLE, name="echo", inputResponses={"a": {"action": "decline"}})),
+            ("server", called(1)),
+        ],
+    ),
+    "a progress token that is in use": (
+        "duplicate-token",
+        [
+            *DISCOVER,
+            ("client", ask(1, "tools/call", TOKEN, name="echo")),
+            ("client", ask(2, "tools/call", TOKEN, name="echo")),
+            ("server", called(1)),
+            ("server", called(2)),
+        ],
+    ),
+    "a revision that nobody knows": (
+        "unknown-revision",
+        [handshake()[0], ("server", handshake("2099-01-01")[1][1]), handshake()[2]],
+    ),
+    "a handshake for a revision without one": (
+        "unknown-revision",
+        [handshake()[0], ("server", handshake("2026-07-28")[1][1])],
+    ),
+    "a request of the server before the handshake is done": (
+        "not-initialized",
+        [
+            *handshake(roots={})[:2],
+            ("server", ask("r", "roots/list", None)),
+            handshake()[2],
+            ("client", plain("r", roots=[])),
+        ],
+    ),
+    "a log message without the capability": (
+        "undeclared-capability",
+        [*handshake(), ("server", tell("notifications/message", level="info", data="x"))],
+    ),
+    "an announcement without the capability": (
+        "undeclared-capability",
+        [*handshake(), ("server", tell("notifications/tools/list_changed"))],
+    ),
+    "completion without the capability": (
+        "undeclared-capability",
+        [
+            *handshake(),
+            ("client", ask(1, "completion/complete", None, ref=REF, argument={"name": "a", "value": "b"})),
+            ("server", plain(1, completion={"values": []})),
+        ],
+    ),
+    "a log message that no request asked for": (
+        "unrequested-log",
+        [*DISCOVER, CALL, ("server", tell("notifications/message", level="info", data="x")), ("server", called(1))],
+    ),
+    "a log message below the level": (
+        "unrequested-log",
+        [
+            *DISCOVER,
+            ("client", ask(1, "tools/call", {**META, LOG_LEVEL: "error"}, name="echo")),
+            ("server", tell("notifications/message", level="info", data="x")),
+            ("server", called(1)),
+        ],
+    ),
+    "a web page for a client that has forms only": (
+        "undeclared-input",
+        [
+            *handshake(elicitation={"form": {}}),
+            ("server", ask("e", "elicitation/create", None, message="?", **WEB_PAGE)),
+            ("client", plain("e", action="decline")),
+        ],
+    ),
+    "a web page for a modern client that has forms only": (
+        "undeclared-input",
+        [
+            *DISCOVER,
+            ("client", ask(1, "tools/call", ASKABLE, name="echo")),
+            (
+                "server",
+                plain(
+                    1,
+                    resultType="input_required",
+                    inputRequests={"a": {"method": "elicitation/create", "params": {"message": "?", **WEB_PAGE}}},
+                ),
+            ),
+        ],
+    ),
+    "a form for a client that has web pages only": (
+        "undeclared-input",
+        [
+            *handshake(elicitation={"url": {}}),
+            ("server", ask("e", "elicitation/create", None, **QUESTION["a"]["params"])),
+            ("client", plain("e", action="decline")),
+        ],
+    ),
+    "tools for a model without them": (
+        "undeclared-input",
+        [
+            *handshake(sampling={}),
+            ("server", ask("e", "sampling/createMessage", None, messages=[], maxTokens=1, tools=[tool("x")])),
+            ("client", fail("e")),
+        ],
+    ),
+    "a next page that is the same page": (
+        "repeated-cursor",
+        [
+            *DISCOVER,
+            ("client", ask(1, "tools/list")),
+            ("server", listed(1, tool("a"), nextCursor="c")),
+            ("client", ask(2, "tools/list", cursor="c")),
+            ("server", listed(2, tool("b"), nextCursor="c")),
+        ],
+    ),
+    "a request over HTTP that does not name the revision": (
+        "missing-version-header",
+        [
+            ("client", {**POST, "headers": JSON}, handshake()[0][1]),
+            ("server", {"exchange": 1, "status": 200, "headers": [*JSON, SESSION]}, handshake()[1][1]),
+            ("client", {**POST, "exchange": 2, "headers": [SESSION]}, ask(1, "tools/list", None)),
+            ("server", {"exchange": 2, "status": 200, "headers": [*JSON, SESSION]}, plain(1, tools=[])),
+        ],
+    ),
     "lost records": ("lost-records", [*DISCOVER, ("event", {"event": "lost", "records": 3, "reason": "Disk full."})]),
 }
 
@@ -417,6 +558,54 @@ CLEAN: dict[str, list[Any]] = {
         *handshake("2025-03-26"),
         ("client", f"[{ask(1, 'ping', None)}, {ask(2, 'ping', None)}]"),
         ("server", f"[{plain(1)}, {plain(2)}]"),
+    ],
+    "ids of the search for the era, which the session has, too": [
+        ("client", ask(0, "server/discover")),
+        ("server", fail(0, -32601)),
+        *handshake(),
+    ],
+    "an id that a request has again which is no retry": [
+        *DISCOVER,
+        ("client", ask(1, "tools/call", ASKABLE, name="echo")),
+        ("server", plain(1, resultType="input_required", inputRequests=QUESTION)),
+        ("client", ask(1, "tools/list")),
+        ("server", listed(1, tool("echo"))),
+    ],
+    "all that was declared": [
+        handshake(elicitation={"url": {}, "form": {}}, sampling={"tools": {}})[0],
+        ("server", plain(0, **{**json.loads(handshake()[1][1])["result"], "capabilities": EVERYTHING})),
+        handshake()[2],
+        ("server", tell("notifications/message", level="info", data="x")),
+        ("server", tell("notifications/tools/list_changed")),
+        ("client", ask(1, "completion/complete", None, ref=REF, argument={"name": "a", "value": "b"})),
+        ("server", plain(1, completion={"values": []})),
+        ("client", ask(2, "resources/subscribe", None, uri="a:b")),
+        ("server", plain(2)),
+        ("server", tell("notifications/resources/updated", uri="a:b")),
+        ("server", ask("e", "elicitation/create", None, message="?", **WEB_PAGE)),
+        ("client", plain("e", action="decline")),
+        ("server", ask("f", "elicitation/create", None, **QUESTION["a"]["params"])),
+        ("client", plain("f", action="decline")),
+        ("server", ask("s", "sampling/createMessage", None, messages=[], maxTokens=1, tools=[tool("x")])),
+        ("client", fail("s")),
+    ],
+    "completion where it needs no capability": [
+        *handshake("2024-11-05"),
+        ("client", ask(1, "completion/complete", None, ref=REF, argument={"name": "a", "value": "b"})),
+        ("server", plain(1, completion={"values": []})),
+    ],
+    "log messages that were asked for": [
+        *DISCOVER,
+        ("client", ask(1, "tools/call", {**META, LOG_LEVEL: "warning"}, name="echo")),
+        ("server", tell("notifications/message", level="error", data="x")),
+        ("server", called(1)),
+    ],
+    "progress tokens and pages, one after the other": [
+        *DISCOVER,
+        ("client", ask(1, "tools/list", TOKEN)),
+        ("server", listed(1, tool("a"), nextCursor="c")),
+        ("client", ask(2, "tools/list", TOKEN, cursor="c")),
+        ("server", listed(2, tool("b"), nextCursor="d")),
     ],
     "an answer that crosses the cancellation": [
         *DISCOVER,

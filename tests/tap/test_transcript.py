@@ -22,6 +22,7 @@ from tests.tap.sessions import (
 )
 
 TOKEN = {**META, "progressToken": 7}
+LOGGED = {**META, "io.modelcontextprotocol/logLevel": "info"}
 
 
 def calls(lines: list[Any]) -> list[Call]:
@@ -185,7 +186,7 @@ STREAM = [("content-type", "text/event-stream")]
 def test_over_http_the_same_id_is_used_by_many_clients() -> None:
     lines = [
         ("client", {**POST, "exchange": 1, "headers": []}, ask(1, "tools/list")),
-        ("client", {**POST, "exchange": 2, "headers": []}, ask(1, "tools/call", name="x")),
+        ("client", {**POST, "exchange": 2, "headers": []}, ask(1, "tools/call", LOGGED, name="x")),
         ("server", {"exchange": 2, "status": 200, "headers": STREAM}, None),
         ("server", {"exchange": 2}, tell("notifications/message", level="info", data="hello")),
         ("server", {"exchange": 2}, called(1)),

@@ -8,6 +8,7 @@ from mcplumb.recording.recording_format import Side
 from mcplumb.revisions import Revision
 from mcplumb.tap.payload_members import value_of
 from mcplumb.tap.transcript import Call
+from mcplumb.types.notification_params import LOGGING_LEVELS
 from mcplumb.wire.messages import RequestId
 
 __all__ = ["Conversation", "ListedTools", "Subscription"]
@@ -34,12 +35,16 @@ class Conversation:
     """What is known of one session, connection or exchange over HTTP."""
 
     __slots__ = (
+        "asking_ids",
         "capabilities",
         "client_capabilities",
+        "cursors",
         "initialize",
         "is_initialized",
+        "log_level",
         "modern",
         "seen_ids",
+        "session_ids",
         "states",
         "subscriptions",
         "tools",
@@ -52,13 +57,48 @@ class Conversation:
         self.initialize: Call | None = None
         self.is_initialized = False
         #: What the server has declared; None if that is not known.
-        self.capabilities: dict[str, Any] | None = None
-        self.client_capabilities: dict[str, Any] | None = None
+        self.capabilities: frozenset[str] | None = None
+        self.client_capabilities: frozenset[str] | None = None
+        #: The lowest level of log messages that a request has asked for, by its place among all levels.
+        self.log_level = len(LOGGING_LEVELS)
         self.subscriptions: dict[RequestId, Subscription] = {}
         self.tools = ListedTools()
         #: The states that the server sent, with the keys of the questions beside each.
         self.states: dict[str, set[str]] = {}
         self.seen_ids: set[tuple[Side, RequestId]] = set()
+        #: Those since ``initialize``.
+        self.session_ids: set[tuple[Side, RequestId]] = set()
+        #: Those of requests whose answer asked for input.
+        self.asking_ids: set[RequestId] = set()
+        #: The cursors of open requests, by the record of the request.
+        self.cursors: dict[int, str] = {}
+
+    def note_id(self, call: Call, *, is_retry: bool) -> str | None:
+        """Note the id of a request, and return words for the earlier request whose id it must not have."""
+        key = (call.sender, call.id)
+        if call.method == "initialize":
+            self.session_ids.clear()
+        found = "an earlier request of this session" if key in self.session_ids else None
+        if call.sender == "client" and call.id in self.asking_ids:
+            found = "the request that asked for input" if is_retry else found
+            self.asking_ids.discard(call.id)
+        self.seen_ids.add(key)
+        if self.initialize is not None or call.method == "initialize":
+            self.session_ids.add(key)
+        return found
+
+    def note_log_level(self, level: str | None) -> None:
+        """Note the level of log messages that a request asks for."""
+        if level in LOGGING_LEVELS:
+            self.log_level = min(self.log_level, LOGGING_LEVELS.index(level))
+
+    def wanted_instead(self, level: str | None) -> str | None:
+        """Return words for the log messages that were asked for, if one of this level is not among them."""
+        if self.log_level == len(LOGGING_LEVELS):
+            return "none"
+        if level in LOGGING_LEVELS and LOGGING_LEVELS.index(level) < self.log_level:
+            return f"those of level {LOGGING_LEVELS[self.log_level]} and above"
+        return None
 
 
 class Subscription:

@@ -109,6 +109,14 @@ _ALL = (
         "Use each id once.",
     ),
     Rule(
+        "reused-id",
+        "FRM-8",
+        "error",
+        "The id of an earlier request",
+        "An id is used once in a session, and a retry is a request of its own. Peers that remember ids refuse it.",
+        "Number all requests.",
+    ),
+    Rule(
         "changed-id",
         "FRM-8",
         "error",
@@ -231,6 +239,14 @@ _ALL = (
         "Send progress only for requests with a progress token, with that token.",
     ),
     Rule(
+        "duplicate-token",
+        "PRG-1",
+        "error",
+        "The progress token of a request that is still open",
+        "The progress of the two requests cannot be told apart.",
+        "Use each progress token once.",
+    ),
+    Rule(
         "late-progress",
         "PRG-1",
         "error",
@@ -312,6 +328,14 @@ _ALL = (
         "Send notifications/initialized after the answer to initialize.",
     ),
     Rule(
+        "unknown-revision",
+        "LEG-2",
+        "error",
+        "A handshake for another revision",
+        "The client cannot go on with a revision that it does not know, and one without a handshake has no sessions.",
+        "Answer with the revision that the client asked for, or with another one that has a handshake.",
+    ),
+    Rule(
         "second-initialize",
         "LEG-1",
         "error",
@@ -332,8 +356,16 @@ _ALL = (
         "LEG-1",
         "warning",
         "Use of a capability that the server did not declare",
-        "Clients do not use undeclared features.",
-        "Declare it at the server, or do not use it at the client.",
+        "Clients do not use undeclared features, and do not expect their messages.",
+        "Declare it at the server, or do not use it.",
+    ),
+    Rule(
+        "unrequested-log",
+        "TAP-4",
+        "error",
+        "A log message that no request asked for",
+        "In the modern era, a request names the level of the log messages that it wants, and gets none otherwise.",
+        "Send a log message only for a request with io.modelcontextprotocol/logLevel in _meta, from that level on.",
     ),
     # Subscriptions
     Rule(
@@ -434,6 +466,14 @@ _ALL = (
         "The tool has an outputSchema, so clients expect structuredContent, and some fail without it.",
         "Return structuredContent, or declare no outputSchema.",
     ),
+    Rule(
+        "repeated-cursor",
+        "TAP-4",
+        "warning",
+        "A next page that is the same page",
+        "A client that reads all pages never comes to an end.",
+        "Return the cursor of what follows, and none with the last page.",
+    ),
     # HTTP
     Rule(
         "bad-body",
@@ -450,6 +490,14 @@ _ALL = (
         "Headers that differ from the body",
         "Modern requests repeat the version, the method and the name in headers; servers refuse a mismatch.",
         "Write the headers from the body.",
+    ),
+    Rule(
+        "missing-version-header",
+        "HTP-6",
+        "error",
+        "A request without the header MCP-Protocol-Version",
+        "After the handshake, each request over HTTP names the revision. Servers take another one without it.",
+        "Send the revision that was agreed on.",
     ),
     Rule(
         "notification-status",
@@ -500,7 +548,8 @@ RULES: dict[str, Rule] = {rule.key: rule for rule in _ALL}
 #: The keys of rules that may seem to be broken where a record is missing.
 NEED_ALL_RECORDS = frozenset((
     "answered-twice", "answers-nothing", "before-initialize", "cancels-nothing", "changed-id", "changed-state",
-    "client-response", "duplicate-id", "hanging-call", "lost-request", "missing-metadata", "not-acknowledged",
-    "not-initialized", "second-initialize", "server-cancels", "server-request", "slow-call", "tool-changed",
-    "unanswered", "unanswered-input", "unknown-progress", "unknown-subscription", "unlisted-tool",
+    "client-response", "duplicate-id", "duplicate-token", "hanging-call", "lost-request", "missing-metadata",
+    "not-acknowledged", "not-initialized", "reused-id", "second-initialize", "server-cancels", "server-request",
+    "slow-call", "tool-changed", "unanswered", "unanswered-input", "unknown-progress", "unknown-subscription",
+    "unlisted-tool", "unrequested-log",
 ))  # fmt: skip

@@ -19,10 +19,12 @@ from mcplumb.protocol.http_headers import check_headers, status_of
 from mcplumb.recording.recording_format import Http, Record, Side
 from mcplumb.revisions import Revision, find_revision
 from mcplumb.tap.conversation import Conversation, ListedTools, Subscription
+from mcplumb.tap.declared_capabilities import declared_in, missing_of_client, missing_of_server
 from mcplumb.tap.finding_rules import NEED_ALL_RECORDS, RULES, Severity
+from mcplumb.tap.finding_words import change_of, short, words_of
 from mcplumb.tap.payload_members import id_of, members, text_of, value_of
 from mcplumb.tap.transcript import HANGING, SLOW, Call, Said, Step, Transcript
-from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
+from mcplumb.types.meta import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, SUBSCRIPTION_ID
 from mcplumb.types.method_table import METHODS
 from mcplumb.types.payload_decoder import read
 from mcplumb.wire.message_decoder import BadMessage
@@ -40,23 +42,7 @@ _LONG_LINE = 10 * 1024 * 1024
 _MAX_ALIKE = 20
 #: The most records that a finding names; all are counted.
 _MAX_LINES = 20
-_LONGEST_QUOTE = 100
 
-_CAPABILITY_OF = {
-    "tools/list": "tools",
-    "tools/call": "tools",
-    "resources/list": "resources",
-    "resources/templates/list": "resources",
-    "resources/read": "resources",
-    "prompts/list": "prompts",
-    "prompts/get": "prompts",
-    "logging/setLevel": "logging",
-}
-_INPUT_CAPABILITY = {
-    "sampling/createMessage": "sampling",
-    "elicitation/create": "elicitation",
-    "roots/list": "roots",
-}
 _FILTER_OF = {
     "notifications/tools/list_changed": "toolsListChanged",
     "notifications/prompts/list_changed": "promptsListChanged",
@@ -133,7 +119,7 @@ class Findings:
         if id(call) not in self._reported_hanging:
             self._reported_hanging.add(id(call))
             self._report(
-                "hanging-call", f"{_words(call)} has had no answer for {self._hanging:g} seconds.", call.number
+                "hanging-call", f"{words_of(call)} has had no answer for {self._hanging:g} seconds.", call.number
             )
 
     def _report(self, rule: str, message: str, *lines: int, same: str = "") -> None:
@@ -205,7 +191,7 @@ class Findings:
         line = (step.record.line or b"").strip()
         if bad.code == PARSE_ERROR or not line.startswith((b"{", b"[")):
             if step.record.http is not None:
-                self._report("bad-body", f"The {sender} sent {_short(bad.quoted)}.", step.number, same=sender)
+                self._report("bad-body", f"The {sender} sent {short(bad.quoted)}.", step.number, same=sender)
                 return
             if line in (b"{", b"["):
                 self._report(
@@ -213,7 +199,7 @@ class Findings:
                 )
                 return
             rule = "stray-output" if sender == "server" else "stray-input"
-            self._report(rule, f"The {sender} wrote {_short(bad.quoted)}.", step.number, same=sender)
+            self._report(rule, f"The {sender} wrote {short(bad.quoted)}.", step.number, same=sender)
         elif " id " in bad.reason:
             self._report("bad-id", f"In a message of the {sender}: {bad.reason}", step.number)
         else:
@@ -232,17 +218,27 @@ class Findings:
         call = said.call
         if call is None:
             return
-        conversation.seen_ids.add((sender, request.id))
         params = members(request.params)
+        reused = conversation.note_id(call, is_retry="inputResponses" in params or "requestState" in params)
+        # Over HTTP, a request that was refused may be sent again.
+        if reused is not None and said.duplicate is None and step.record.http is None:
+            self._report("reused-id", f"{words_of(call)} has the id of {reused}.", step.number)
+        if said.same_token is not None:
+            self._report(
+                "duplicate-token",
+                f"{words_of(call)} has the progress token of {words_of(said.same_token)}, which is still open.",
+                said.same_token.number,
+                step.number,
+            )
         if said.duplicate is not None:
             self._report(
                 "duplicate-id",
-                f"{_words(call)} has the id of {_words(said.duplicate)}, which is still open.",
+                f"{words_of(call)} has the id of {words_of(said.duplicate)}, which is still open.",
                 said.duplicate.number,
                 step.number,
             )
         if sender == "server":
-            self._check_server_request(step, said, call, conversation)
+            self._check_server_request(step, said, request, call, conversation)
             return
         meta = members(params.get("_meta"))
         version = text_of(meta.get(PROTOCOL_VERSION))
@@ -253,12 +249,14 @@ class Findings:
         if request.method == "initialize" and conversation.initialize is not None and version is None:
             self._report("second-initialize", "The client initialized the session again.", step.number)
         if request.method == "initialize":
-            conversation.client_capabilities = members(params.get("capabilities"))
+            conversation.client_capabilities = declared_in(params.get("capabilities"))
         revision = said.revision
         if request.method != "initialize":
             self._check_method(step, request.method, revision, sender)
         self._check_params(step, request, revision)
-        self._check_capability(step, call, conversation)
+        self._check_capability(step, request.method, revision, conversation, sender)
+        if (cursor := text_of(params.get("cursor"))) is not None:
+            conversation.cursors[call.number] = cursor
         self._check_tool_call(step, call, params, conversation)
         if request.method == "subscriptions/listen":
             wanted = members(params.get("notifications"))
@@ -271,14 +269,19 @@ class Findings:
         missing = [key for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES) if key not in meta]
         if missing and call.revision != "" and (version is None or _is_modern(version)):
             self._report(
-                "missing-metadata", f"{_words(call)} has no {' and no '.join(missing)}.", step.number, same=str(missing)
+                "missing-metadata",
+                f"{words_of(call)} has no {' and no '.join(missing)}.",
+                step.number,
+                same=str(missing),
             )
         revision = find_revision(version)
         if revision is not None and revision.is_modern:
             conversation.modern = revision
+        conversation.note_log_level(text_of(meta.get(LOG_LEVEL)))
 
     def _check_legacy_request(self, step: Step, call: Call, conversation: Conversation, *, has_http: bool) -> None:
         if conversation.initialize is not None:
+            self._check_version_header(step, call)
             if not conversation.is_initialized and call.method != "ping" and not has_http:
                 self._report(
                     "not-initialized",
@@ -288,21 +291,44 @@ class Findings:
                     same="client",
                 )
         elif conversation.modern is not None:
-            self._report("missing-metadata", f"{_words(call)} has no metadata.", step.number, same="none")
+            self._report("missing-metadata", f"{words_of(call)} has no metadata.", step.number, same="none")
         elif not has_http and call.method != "ping":
-            self._report("before-initialize", f"{_words(call)} came before the session was initialized.", step.number)
+            self._report("before-initialize", f"{words_of(call)} came before the session was initialized.", step.number)
 
-    def _check_server_request(self, step: Step, said: Said, call: Call, conversation: Conversation) -> None:
+    def _check_version_header(self, step: Step, call: Call) -> None:
+        http, revision = step.record.http, find_revision(call.revision)
+        if http is None or http.headers is None or revision is None or not revision.has_version_header:
+            return
+        # HTTP+SSE is older than the header.
+        if http.header("mcp-protocol-version") is None and not step.scope.startswith("endpoint"):
+            self._report(
+                "missing-version-header",
+                f"{words_of(call)} has no header MCP-Protocol-Version.",
+                step.number,
+                same="all",
+            )
+
+    def _check_server_request(
+        self, step: Step, said: Said, request: Request, call: Call, conversation: Conversation
+    ) -> None:
         if conversation.initialize is None and conversation.modern is not None:
             self._report("server-request", f"The server sent the request {call.method}.", step.number)
             return
         self._check_method(step, call.method, said.revision, "server")
-        needed = _INPUT_CAPABILITY.get(call.method)
+        handshake = conversation.initialize
+        if handshake is not None and not conversation.is_initialized and call.method != "ping" and not step.record.http:
+            self._report(
+                "not-initialized",
+                f"The server sent {call.method} before notifications/initialized.",
+                handshake.number,
+                step.number,
+                same="server",
+            )
         declared = conversation.client_capabilities
-        if needed is not None and declared is not None and needed not in declared:
+        if declared is not None and (missing := missing_of_client(call.method, request.params, declared)):
             self._report(
                 "undeclared-input",
-                f"The server sent {call.method}, and the client has not declared {needed!r}.",
+                f"The server sent {call.method}, and the client has not declared {missing!r}.",
                 step.number,
             )
 
@@ -327,13 +353,14 @@ class Findings:
         except DecodeError as error:
             self._report("bad-payload", str(error), step.number)
 
-    def _check_capability(self, step: Step, call: Call, conversation: Conversation) -> None:
-        needed = _CAPABILITY_OF.get(call.method)
+    def _check_capability(
+        self, step: Step, method: str, revision: Revision | None, conversation: Conversation, sender: Side
+    ) -> None:
         declared = conversation.capabilities
-        if needed is not None and declared is not None and needed not in declared:
+        if declared is not None and (missing := missing_of_server(method, declared, revision)):
             self._report(
                 "undeclared-capability",
-                f"The client sent {call.method}, and the server has not declared {needed!r}.",
+                f"The {sender} sent {method}, and the server has not declared {missing!r}.",
                 step.number,
             )
 
@@ -342,7 +369,7 @@ class Findings:
         if call.method == "tools/call" and tools.is_complete and tools.is_fresh and call.name not in tools.known:
             self._report(
                 "unlisted-tool",
-                f"The client called the tool {_short(repr(call.name))}, which the list of tools does not have.",
+                f"The client called the tool {short(repr(call.name))}, which the list of tools does not have.",
                 step.number,
             )
         if call.method == "tools/list" and "cursor" not in params:
@@ -357,11 +384,11 @@ class Findings:
             return  # over HTTP, the question was in another exchange
         if asked is None:
             self._report(
-                "changed-state", f"{_words(call)} has a requestState that the server has not sent.", step.number
+                "changed-state", f"{words_of(call)} has a requestState that the server has not sent.", step.number
             )
         elif missing := asked - set(members(params.get("inputResponses"))):
             self._report(
-                "unanswered-input", f"{_words(call)} does not answer {', '.join(sorted(missing))}.", step.number
+                "unanswered-input", f"{words_of(call)} does not answer {', '.join(sorted(missing))}.", step.number
             )
 
     # Notifications
@@ -382,8 +409,15 @@ class Findings:
         self._check_params(step, message, revision)
         if name == "notifications/tools/list_changed":
             conversation.tools.is_fresh = False
-        if sender == "server" and conversation.initialize is None and conversation.modern is not None:
+        if sender == "server" and conversation.initialize is not None:
+            self._check_capability(step, name, revision, conversation, sender)
+        elif sender == "server" and conversation.modern is not None:
             self._check_subscription(number, name, params, conversation, has_http=step.record.http is not None)
+            wanted = conversation.wanted_instead(text_of(params.get("level")))
+            if name == "notifications/message" and wanted is not None:
+                self._report(
+                    "unrequested-log", f"The server sent a log message, and requests have asked for {wanted}.", number
+                )
 
     def _check_cancellation(
         self, step: Step, said: Said, params: dict[str, Any], conversation: Conversation, sender: Side
@@ -409,12 +443,12 @@ class Findings:
             self._report_after_cancellation(step, call, "progress")
         elif call.state in ("answered", "failed") and not step.scope:
             self._report(
-                "late-progress", f"{_words(call)} got progress after its answer.", call.answer or call.number, number
+                "late-progress", f"{words_of(call)} got progress after its answer.", call.answer or call.number, number
             )
         elif said.progress_before is not None and (call.progress or 0) <= said.progress_before:
             self._report(
                 "progress-not-growing",
-                f"The progress of {_words(call)} went from {said.progress_before:g} to {call.progress or 0:g}.",
+                f"The progress of {words_of(call)} went from {said.progress_before:g} to {call.progress or 0:g}.",
                 number,
                 same=str(call.number),
             )
@@ -426,7 +460,7 @@ class Findings:
         if not has_crossed:
             self._report(
                 "after-cancellation",
-                f"{_words(call)} got {what} {since:.2g} seconds after its cancellation.",
+                f"{words_of(call)} got {what} {since:.2g} seconds after its cancellation.",
                 call.cancellation or call.number,
                 step.number,
                 same=str(call.number),
@@ -477,7 +511,7 @@ class Findings:
     ) -> None:
         if sender == "client" and conversation.initialize is None and conversation.modern is not None:
             self._report(
-                "client-response", f"The client sent a response, to the id {_short(repr(response.id))}.", step.number
+                "client-response", f"The client sent a response, to the id {short(repr(response.id))}.", step.number
             )
             return
         call = said.call
@@ -487,25 +521,33 @@ class Findings:
         if call is None:
             return
         if call.is_slow(step.record.t, self._slow) and not call.notes:
-            self._report("slow-call", f"{_words(call)} took {call.seconds:.1f} seconds.", call.number, step.number)
+            self._report("slow-call", f"{words_of(call)} took {call.seconds:.1f} seconds.", call.number, step.number)
         if isinstance(response, Error):
             return
         result = members(response.result)
         if sender == "client":
             return
         self._learn(step, call, result, conversation)
+        cursor = conversation.cursors.pop(call.number, None)
+        if cursor is not None and cursor == text_of(result.get("nextCursor")):
+            self._report(
+                "repeated-cursor", f"The next page of {words_of(call)} is the same page.", call.number, step.number
+            )
         revision = find_revision(call.revision)
         if revision is None or not _is_whole(step.record):
             return
         result_type = text_of(result.get("resultType"))
         if revision.has_result_types and "resultType" not in result:
             self._report(
-                "missing-result-type", f"The result of {_words(call)} has no resultType.", step.number, same=call.method
+                "missing-result-type",
+                f"The result of {words_of(call)} has no resultType.",
+                step.number,
+                same=call.method,
             )
         elif revision.has_result_types and result_type not in ("complete", "input_required"):
             self._report(
                 "unknown-result-type",
-                f"The result of {_words(call)} has the resultType {_short(repr(result_type))}.",
+                f"The result of {words_of(call)} has the resultType {short(repr(result_type))}.",
                 step.number,
             )
         method = METHODS.get(call.method)
@@ -525,7 +567,7 @@ class Findings:
             http = step.record.http
             if http is None or http.event_id is None:  # else it may be an event that is sent again
                 self._report(
-                    "answered-twice", f"{_words(call)} was answered again.", call.answer or call.number, number
+                    "answered-twice", f"{words_of(call)} was answered again.", call.answer or call.number, number
                 )
         elif id_ is UNSET:
             revision = said.revision or conversation.modern
@@ -543,7 +585,7 @@ class Findings:
             elif self._knows_requests(step):
                 self._report(
                     "answers-nothing",
-                    f"The {sender} sent an answer with the id {_short(repr(id_))}, which no request had.",
+                    f"The {sender} sent an answer with the id {short(repr(id_))}, which no request had.",
                     number,
                 )
 
@@ -564,9 +606,19 @@ class Findings:
         if call.method == "initialize":
             conversation.initialize, conversation.modern = call, None
             conversation.is_initialized = False
-            conversation.capabilities = members(result.get("capabilities"))
+            conversation.capabilities = declared_in(result.get("capabilities"))
+            version = text_of(result.get("protocolVersion"))
+            revision = find_revision(version)
+            if version is not None and (revision is None or not revision.has_handshake):
+                which = "which is not known" if revision is None else "which has no handshake"
+                self._report(
+                    "unknown-revision",
+                    f"The server agreed on revision {short(repr(version))}, {which}.",
+                    call.number,
+                    step.number,
+                )
         elif call.method == "server/discover":
-            conversation.capabilities = members(result.get("capabilities"))
+            conversation.capabilities = declared_in(result.get("capabilities"))
         elif call.method == "tools/list":
             self._learn_tools(step, result, conversation.tools)
 
@@ -579,10 +631,10 @@ class Findings:
             definition = msgspec.json.encode(tool, order="deterministic")
             known = tools.known.get(name)
             if name in tools.page:
-                self._report("duplicate-tool", f"The tool {_short(repr(name))} is listed twice.", step.number)
+                self._report("duplicate-tool", f"The tool {short(repr(name))} is listed twice.", step.number)
             elif known is not None and known[1] != definition and tools.is_fresh:
                 self._report(
-                    "tool-changed", f"The tool {_short(repr(name))} {_change(known[1], tool)}.", known[0], step.number
+                    "tool-changed", f"The tool {short(repr(name))} {change_of(known[1], tool)}.", known[0], step.number
                 )
             tools.page.add(name)
             tools.known[name] = (step.number, definition)
@@ -591,7 +643,7 @@ class Findings:
             if not isinstance(schema, dict) or schema.get("type") != "object":
                 self._report(
                     "bad-tool-schema",
-                    f"The inputSchema of the tool {_short(repr(name))} is not that of an object.",
+                    f"The inputSchema of the tool {short(repr(name))} is not that of an object.",
                     step.number,
                 )
         if "nextCursor" not in result or value_of(result.get("nextCursor")) is None:
@@ -604,27 +656,29 @@ class Findings:
         if call.name in conversation.tools.structured and "structuredContent" not in result:
             self._report(
                 "missing-structured-content",
-                f"The result of {_words(call)} has no structuredContent.",
+                f"The result of {words_of(call)} has no structuredContent.",
                 step.number,
                 same=call.name,
             )
 
     def _check_input_required(self, step: Step, call: Call, result: dict[str, Any], conversation: Conversation) -> None:
-        method = METHODS.get(call.method)
+        known = METHODS.get(call.method)
         asked = members(result.get("inputRequests"))
         state = text_of(result.get("requestState"))
-        if method is not None and not method.may_need_input:
+        if known is not None and not known.may_need_input:
             self._report("bad-input-required", f"The server asked for input to answer {call.method}.", step.number)
         elif not asked and state is None:
-            self._report("bad-input-required", f"The result of {_words(call)} asks for nothing.", step.number)
+            self._report("bad-input-required", f"The result of {words_of(call)} asks for nothing.", step.number)
         if state is not None:
             conversation.states[state] = set(asked)
+        conversation.asking_ids.add(call.id)
         for key, raw in asked.items():
-            needed = _INPUT_CAPABILITY.get(text_of(members(raw).get("method")) or "")
-            if call.capabilities is not None and needed is not None and needed not in call.capabilities:
+            question, declared = members(raw), call.capabilities
+            method = text_of(question.get("method")) or ""
+            if declared is not None and (missing := missing_of_client(method, question.get("params"), declared)):
                 self._report(
                     "undeclared-input",
-                    f"The question {_short(repr(key))} needs {needed!r}, which the client has not declared.",
+                    f"The question {short(repr(key))} needs {missing!r}, which the client has not declared.",
                     call.number,
                     step.number,
                 )
@@ -660,7 +714,7 @@ class Findings:
         if has_request and http.status == 200 and kind not in ("application/json", "text/event-stream"):
             self._report(
                 "wrong-content-type",
-                f"The server answered a request with the content type {_short(repr(kind))}.",
+                f"The server answered a request with the content type {short(repr(kind))}.",
                 step.number,
                 same=kind,
             )
@@ -705,7 +759,7 @@ class Findings:
         for call in lost:
             rule = "unanswered" if end is not None else "lost-request"
             if call.sender == "client" and not self._has_signalled and not self._has_client_left:
-                self._report(rule, f"{_words(call)} has no answer.", call.number, step.number)
+                self._report(rule, f"{words_of(call)} has no answer.", call.number, step.number)
         if self._has_signalled:
             return
         if end is None and not self._has_client_left and (record.signal is not None or record.code not in (0, None)):
@@ -717,15 +771,6 @@ class Findings:
                 f"The server ran on for {record.t - end:.1f} seconds after the end of its input.",
                 step.number,
             )
-
-
-def _words(call: Call) -> str:
-    named = f" {_short(repr(call.name))}" if call.name else ""
-    return f"{call.method}{named} (id {_short(repr(call.id))})"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
 
 def _is_modern(version: str) -> bool:
@@ -744,9 +789,3 @@ def _is_number(text: str) -> bool:
 
 def _header_of(http: Http) -> Callable[[str], str | None]:
     return lambda name: http.header(name.lower())
-
-
-def _change(before: bytes, tool: dict[str, Any]) -> str:
-    old = msgspec.json.decode(before)
-    keys = [key for key in {**old, **tool} if old.get(key) != tool.get(key)]
-    return f"has another {' and '.join(keys)}"

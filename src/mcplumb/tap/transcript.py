@@ -17,6 +17,7 @@ import msgspec
 
 from mcplumb.recording.recording_format import Header, Http, Record, Side
 from mcplumb.revisions import Revision, find_revision
+from mcplumb.tap.declared_capabilities import declared_in
 from mcplumb.tap.payload_members import id_of, members, number_of, text_of, value_of
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, PROTOCOL_VERSION, SERVER_INFO
 from mcplumb.types.method_table import METHODS
@@ -106,7 +107,7 @@ class Call(msgspec.Struct, kw_only=True):
     total: float | None = None
     progress_token: RequestId | None = None
     revision: str | None = None
-    #: The names of the client's capabilities, if the request has them.
+    #: The names of the client's capabilities and of their parts, if the request has them.
     capabilities: list[str] | None = None
     size: int = 0
     answer_size: int = 0
@@ -190,6 +191,8 @@ class Said(msgspec.Struct, kw_only=True):
     stray: Literal["", "unknown", "answered", "cancelled"] = ""
     #: For a request: the open request whose id it has, too.
     duplicate: Call | None = None
+    #: For a request: the open request whose progress token it has, too.
+    same_token: Call | None = None
     #: For progress: the value before.
     progress_before: float | None = None
     #: The revision that applies to it, as far as it is known.
@@ -502,9 +505,11 @@ class Transcript:
         token = id_of(meta.get(PROGRESS_TOKEN))
         if token is not None:
             call.progress_token = token
+            before = scope.by_token.get((sender, token))
+            said.same_token = before if before is not None and before.state == "open" else None
             scope.by_token[sender, token] = call
         if CLIENT_CAPABILITIES in meta:
-            call.capabilities = list(members(meta[CLIENT_CAPABILITIES]))
+            call.capabilities = sorted(declared_in(meta[CLIENT_CAPABILITIES]))
         _identify(self.client, meta.get(CLIENT_INFO))
         if request.method == "initialize":
             _identify(self.client, params.get("clientInfo"))
@@ -613,8 +618,9 @@ class Transcript:
         _identify(self.server, members(result.get("_meta")).get(SERVER_INFO))
         if call.method == "initialize":
             _identify(self.server, result.get("serverInfo"))
-            scope.revision = find_revision(text_of(result.get("protocolVersion")))
-            if scope.revision is not None:
+            revision = find_revision(text_of(result.get("protocolVersion")))
+            if revision is not None and revision.has_handshake:
+                scope.revision = revision
                 call.revision = scope.revision.name
                 self._learn_revision(scope.revision)
         elif call.method == "server/discover":
