@@ -5,11 +5,16 @@ from __future__ import annotations
 import ast
 import json
 import shlex
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
 
-from mcplumb.view.request_copies import curl_command, mcplumb_command, python_program, visible_json
+from mcplumb.recording.recorder import new_header
+from mcplumb.recording.recording_format import Http, Record, Target
+from mcplumb.view.request_copies import curl_command, mcplumb_command, python_program, shell_words, visible_json
+from mcplumb.view.watch.copy_as import copies_of
 
 #: Text that a shell, JSON, Python or a terminal would read differently.
 TEXTS = [
@@ -18,6 +23,7 @@ TEXTS = [
     "éß 日本 🙂 e\u0301",
     "\u202eright to left\u2066 \u200bzero\ufeff \u2028 \x1b[31m \x7f \x9b \U000e0041",
     "\x00",
+    "\x03\x1b[201~\nrm -rf /\n",
     "-",
 ]
 
@@ -39,6 +45,42 @@ def test_a_command_says_the_same_and_hides_nothing(text: str) -> None:
     curl = curl_command("http://127.0.0.1:1/", [], body)
     assert all(character.isprintable() or character == "\n" for character in curl)
     assert json.loads(shlex.split(curl)[-1]) == params
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_name_and_a_server_hide_nothing(text: str) -> None:
+    command = mcplumb_command("tools/call", {"name": f"a{text}"}, ["--", "python", f"{text}.py"])
+    assert command is not None
+    assert all(character.isprintable() for character in command)
+    said = text.partition("\0")[0]  # no argument of a program has more
+    assert words_of(command) == ["mcplumb", "call", f"a{said}", "--", "python", said if "\0" in text else f"{text}.py"]
+    copies = copies_of(
+        new_header("tap", "http", target=Target(url=f"http://x/{text}")),
+        Record(
+            t=1.0,
+            sender="client",
+            text='{"jsonrpc":"2.0","id":1,\t"method":"ping"}\r',
+            http=Http(exchange=1, method="POST", headers=[("x-a", text)]),
+        ),
+    )
+    assert all(character.isprintable() or character == "\n" for character in "".join(copies.values()))
+    copies = copies_of(
+        new_header("tap", "stdio", target=Target(command=["python", text])),
+        Record(t=1.0, sender="client", text='{"jsonrpc":"2.0","id":1,"method":"ping"}'),
+    )
+    assert all(character.isprintable() or character == "\n" for character in "".join(copies.values()))
+
+
+def words_of(command: str) -> list[str]:
+    """Return the words that a shell makes of a command."""
+    program = f"for word in {command}; do printf '%s\\0' \"$word\"; done"
+    bash = shutil.which("bash") or "/bin/bash"
+    done = subprocess.run([bash, "-c", program], check=True, capture_output=True, timeout=60)
+    return done.stdout.decode().split("\0")[:-1]
+
+
+def test_words_that_can_be_seen_are_quoted_as_ever() -> None:
+    assert shell_words("a b", "é", "it's") == shlex.join(["a b", "é", "it's"])
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["curl_command", "mcplumb_command", "python_program", "visible_json"]
+__all__ = ["curl_command", "mcplumb_command", "python_program", "shell_words", "visible_json"]
 
 #: Characters that cannot be seen, or that change how others are read. In JSON, they can only be within a string.
 _HIDDEN = re.compile(
@@ -38,6 +38,29 @@ def visible_json(text: str) -> str:
     return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
+def shell_words(*words: str) -> str:
+    """Return words of a command for bash, zsh and ksh, with escapes for characters that cannot be seen."""
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    if all(map(_is_visible, word)):
+        return shlex.quote(word)
+    return f"$'{''.join(map(_escaped, word))}'"
+
+
+def _is_visible(character: str) -> bool:
+    return character.isprintable() and _HIDDEN.match(character) is None
+
+
+def _escaped(character: str) -> str:
+    if character in ("\\", "'"):
+        return f"\\{character}"
+    if _is_visible(character):
+        return character
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogatepass"))
+
+
 def mcplumb_command(method: str, params: dict[str, Any], server: Sequence[str]) -> str | None:
     """Return the ``mcplumb`` command that sends a request to the server named by these words; None if there is none."""
     if method not in _COMMANDS:
@@ -50,13 +73,13 @@ def mcplumb_command(method: str, params: dict[str, Any], server: Sequence[str]) 
             return None  # it would be taken for an option, and what follows -- is the server's command
     if arguments := params.get("arguments"):
         words += ["--args", visible_json(msgspec.json.encode(arguments).decode())]
-    return shlex.join([*words, *server])
+    return shell_words(*words, *server)
 
 
 def curl_command(url: str, headers: Iterable[str], body: str, options: str = "-sS -N") -> str:
     """Return the command that posts a message. The address and the headers are words of the shell already."""
     return " \\\n  ".join([
-        f"curl {options} {url}", *(f"-H {each}" for each in headers), f"--data-raw {shlex.quote(visible_json(body))}",
+        f"curl {options} {url}", *(f"-H {each}" for each in headers), f"--data-raw {shell_words(visible_json(body))}",
     ])  # fmt: skip
 
 

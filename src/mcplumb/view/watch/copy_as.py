@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-
 import msgspec
 
 from mcplumb.recording.recording_format import Header, Record
-from mcplumb.view.request_copies import curl_command, mcplumb_command, python_program, visible_json
+from mcplumb.view.request_copies import curl_command, mcplumb_command, python_program, shell_words, visible_json
 from mcplumb.wire.message_decoder import decode_line
 from mcplumb.wire.messages import Request
 
@@ -40,7 +38,7 @@ def copies_of(header: Header, record: Record) -> dict[str, str]:
     if url is not None:
         copies["curl"] = _curl(url, record, text)
     elif command is not None:
-        copies["shell"] = f"printf '%s\\n' {shlex.quote(visible_json(text))} | {shlex.join(command)}"
+        copies["shell"] = f"printf '%s\\n' {shell_words(visible_json(text))} | {shell_words(*command)}"
     copies["python"] = python_program(message.method, params, command or url or _UNKNOWN)
     return copies
 
@@ -50,5 +48,5 @@ def _curl(url: str, record: Record, text: str) -> str:
     headers = {name.lower(): value for name, value in sent.items() if name.lower() not in _NOT_COPIED}
     headers.setdefault("content-type", "application/json")
     headers.setdefault("accept", "application/json, text/event-stream")
-    quoted = (shlex.quote(f"{name}: {value}") for name, value in headers.items())
-    return curl_command(shlex.quote(url), quoted, text)
+    quoted = (shell_words(f"{name}: {value}") for name, value in headers.items())
+    return curl_command(shell_words(url), quoted, text)

@@ -5,7 +5,6 @@ No secret is in a copy: headers and options that may have one get a placeholder.
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from mcplumb.errors import DecodeError
 from mcplumb.protocol.http_headers import headers_of, param_headers
 from mcplumb.revisions import Revision
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
-from mcplumb.view.request_copies import curl_command, mcplumb_command, python_program
+from mcplumb.view.request_copies import curl_command, mcplumb_command, python_program, shell_words
 from mcplumb.view.workbench.server_choice import ChosenServer
 from mcplumb.wire.messages import Request
 
@@ -59,19 +58,19 @@ def _curl(
     except DecodeError:
         mirrored = None
     headers += [f"{name}: {value}" for name, value in headers_of(Request(1, method, full), mirrored)]
-    return curl_command(shlex.quote(server.url or ""), map(shlex.quote, headers), _request(1, method, full))
+    return curl_command(shell_words(server.url or ""), map(shell_words, headers), _request(1, method, full))
 
 
 def _legacy_curl(server: ChosenServer, revision: Revision, headers: list[str], body: str) -> str:
     """Return a script that opens a session first."""
     begin = {"protocolVersion": str(revision), "capabilities": {}, "clientInfo": OWN_INFO}
     version = [f"mcp-protocol-version: {revision}"] if revision.has_version_header else []
-    quoted = [shlex.quote(each) for each in headers]
-    in_session = [*quoted, *map(shlex.quote, version), '"mcp-session-id: $SESSION"']
+    quoted = [shell_words(each) for each in headers]
+    in_session = [*quoted, *map(shell_words, version), '"mcp-session-id: $SESSION"']
     initialize = curl_command('"$URL"', quoted, _request(0, "initialize", begin), "-sS -D - -o /dev/null")
     initialized = msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/initialized"}).decode()
     return "\n".join([
-        f"URL={shlex.quote(server.url or '')}",
+        f"URL={shell_words(server.url or '')}",
         f"SESSION=$({initialize} \\",
         "  | tr -d '\\r' | sed -n 's/^mcp-session-id: *//Ip')",
         curl_command('"$URL"', in_session, initialized, "-sS"),
