@@ -6,6 +6,7 @@ drops it. Unknown keys and unknown kinds of records are ignored, so that old rea
 
 from __future__ import annotations
 
+import os
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -203,6 +204,16 @@ class RecordingReader:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def is_replaced(self) -> bool:
+        """Return whether another recording has taken the place of this one: by a new file, or in the same one."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return False  # what was opened can still be read
+        opened = os.fstat(self._file.fileno())
+        is_cut = not self.path.name.endswith(".gz") and now.st_size < self._file.tell()
+        return is_cut or (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino)
 
     def records(self) -> Iterator[tuple[int, Record]]:
         """Yield the records that have been written since the last call, each with the number of its line.

@@ -143,6 +143,42 @@ async def test_only_so_many_sessions_are_kept_open(tmp_path: Path, monkeypatch: 
             assert len((await visitor.ask(f"api/sessions/{each['key']}/rows")).json["rows"]) == 27
 
 
+@pytest.mark.parametrize("how", ["renamed", "cut"])
+async def test_a_recording_that_begins_anew_is_another_session(tmp_path: Path, how: str) -> None:
+    """As with ``mcplumb tap --record FILE``, when the host starts the server again."""
+    file, other = tmp_path / "fixed.mcp.jsonl", tmp_path / "other"
+    weather().write(header("weather", now=time.time() - 300), other)
+    (first,) = other.iterdir()
+    first.rename(file)
+    async with watching(tmp_path, file=file) as visitor, listening(visitor) as stream:
+        before = (await visitor.ask("api/sessions")).json
+        key = before["first"]
+        assert len((await visitor.ask(f"api/sessions/{key}/rows")).json["rows"]) == 27
+        story = Story()
+        story.request(0.1, "ping")
+        if how == "cut":
+            file.write_bytes(b"")  # else the writer renames it
+        writer = RecordingWriter(header("anew", now=time.time()), file)
+        writer.write(story.records)
+        got = await visitor.ask(f"api/sessions/{key}/records/2")
+        assert got.status == 404 or "begun anew" in got.json["failed"]
+        told = set()
+        while "rows" not in told:
+            told.add((await stream.next())[0])
+        # Even before the list is looked at again.
+        assert (await visitor.ask(f"api/sessions/{key}/rows")).status == 404
+        while "sessions" not in told:
+            told.add((await stream.next())[0])
+        after = (await visitor.ask("api/sessions")).json
+        assert after["first"] != key
+        assert after["first"] in [each["key"] for each in after["sessions"]]
+        names = [each["header"]["name"] for each in after["sessions"]]
+        assert names == (["anew", "weather"] if how == "renamed" else ["anew"])
+        assert len((await visitor.ask(f"api/sessions/{after['first']}/rows")).json["rows"]) == 1
+        assert (await visitor.ask(f"api/sessions/{key}/rows")).status == 404
+        writer.close()
+
+
 async def test_a_recording_that_is_deleted_meanwhile(tmp_path: Path) -> None:
     path = weather().write(header("weather", now=time.time() - 300), tmp_path)
     async with watching(tmp_path) as visitor:

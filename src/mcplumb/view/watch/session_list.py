@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from mcplumb.errors import McplumbError
 from mcplumb.recording.recording_format import Header, RecordingReader
 from mcplumb.recording.recordings_folder import find_recordings, is_live, recordings_folder
 
-__all__ = ["Listed", "SessionList"]
+__all__ = ["Listed", "SessionList", "key_of"]
 
 #: Recordings that are listed, the newest: the folder keeps no more.
 _MOST_LISTED = 500
@@ -35,18 +36,16 @@ class SessionList:
     def __init__(self, named: Path | None = None, folder: Path | None = None) -> None:
         self._named = None if named is None else named.resolve()
         self._folder = folder
-        self._headers: dict[Path, Header | None] = {}
+        #: The headers that were read, each with the inode and the size of its file.
+        self._headers: dict[Path, tuple[int, int, Header]] = {}
         self._paths: dict[str, Path] = {}
+        #: The key of the recording that the user named, after the first look.
+        self.first: str | None = None
 
     @property
     def folder(self) -> Path:
         """The folder that is listed."""
         return recordings_folder() if self._folder is None else self._folder
-
-    @property
-    def first(self) -> str | None:
-        """The key of the recording that the user named."""
-        return None if self._named is None else _key(self._named)
 
     def path(self, key: str) -> Path | None:
         """Return the file of a listed recording."""
@@ -60,33 +59,38 @@ class SessionList:
             raise McplumbError(f"The folder {self.folder} cannot be read: {error.strerror}.") from None
         if self._named is not None and self._named not in found:
             found.insert(0, self._named)
-        listed = []
+        listed, paths, headers = [], {}, {}
         for path in found:
             try:
                 status = path.stat()
             except OSError:
-                continue  # deleted meanwhile
-            if not stat.S_ISREG(status.st_mode):
-                continue  # opening a pipe would wait for its writer
-            header = self._header(path)
-            if header is not None:
+                status = None  # deleted meanwhile
+            # Opening a pipe would wait for its writer.
+            is_file = status is not None and stat.S_ISREG(status.st_mode)
+            header = self._header(path, status) if status is not None and is_file else None
+            key = key_of(path, header)
+            paths[key] = path
+            if path == self._named:
+                self.first = key
+            if status is not None and header is not None:
+                headers[path] = (status.st_ino, status.st_size, header)
                 live = path.suffix != ".gz" and is_live(path)
-                listed.append(Listed(key=_key(path), file=path.name, header=header, size=status.st_size, live=live))
-        self._headers = {path: self._headers.get(path) for path in found if self._headers.get(path) is not None}
-        self._paths = {_key(path): path for path in found}
+                listed.append(Listed(key=key, file=path.name, header=header, size=status.st_size, live=live))
+        self._headers, self._paths = headers, paths
         return listed
 
-    def _header(self, path: Path) -> Header | None:
+    def _header(self, path: Path, status: os.stat_result) -> Header | None:
         """Return the header of a recording; None if it has none yet, or is not a recording."""
-        header = self._headers.get(path)
-        if header is None:
-            try:
-                with RecordingReader(path) as reader:
-                    header = self._headers[path] = reader.header
-            except McplumbError:
-                return None
-        return header
+        inode, size, header = self._headers.get(path, (0, 0, None))
+        if header is not None and inode == status.st_ino and size <= status.st_size:
+            return header
+        try:
+            with RecordingReader(path) as reader:
+                return reader.header
+        except McplumbError:
+            return None
 
 
-def _key(path: Path) -> str:
-    return hashlib.sha256(bytes(path)).hexdigest()[:16]
+def key_of(path: Path, header: Header | None) -> str:
+    """Return the key of a recording. A file that begins anew is another one."""
+    return hashlib.sha256(bytes(path) + b"\0" + (header.id if header is not None else "").encode()).hexdigest()[:16]

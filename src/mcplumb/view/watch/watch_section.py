@@ -15,7 +15,7 @@ from mcplumb.view.api_routes import ApiCall, ApiError, Route
 from mcplumb.view.event_hub import EventHub
 from mcplumb.view.watch.copy_as import copies_of
 from mcplumb.view.watch.message_check import check_message
-from mcplumb.view.watch.session_list import Listed, SessionList
+from mcplumb.view.watch.session_list import Listed, SessionList, key_of
 from mcplumb.view.watch.watched_session import WatchedSession
 
 __all__ = ["WatchSection"]
@@ -119,8 +119,11 @@ class WatchSection:
                 await self._look()
                 path = self._list.path(key)
             if path is None:
-                raise ApiError(404, "There is no such session: its recording may have been deleted.")
+                raise _no_session()
             session = await asyncio.to_thread(WatchedSession, path)
+            if key_of(path, session.header) != key:  # the list is older than the file
+                session.close()
+                raise _no_session()
             if key in self._open:  # by another request meanwhile
                 session.close()
                 opened = self._open.pop(key)
@@ -163,6 +166,10 @@ class WatchSection:
         if answer is None:
             raise ApiError(404, f"The recording has no record {number}.")
         return answer
+
+
+def _no_session() -> ApiError:
+    return ApiError(404, "There is no such session: its recording may have been deleted, or begun anew.")
 
 
 class _Opened:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from mcplumb.errors import McplumbError
 from mcplumb.limits import MAX_WATCHED_RECORDS
 from mcplumb.recording.recording_format import Record, RecordingReader
 from mcplumb.recording.recordings_folder import is_live
@@ -88,6 +89,7 @@ class WatchedSession:
 
     def read_more(self) -> bool:
         """Read new records, or some of them; return whether anything has changed."""
+        self._check_file()
         before = (len(self._changes), self.is_live, len(self._findings.found))
         self._is_read = True
         # The first line is the header.
@@ -106,6 +108,11 @@ class WatchedSession:
                 self._is_read = False  # what was written between the two looks
             self._findings.check_time(self.now)
         return before != (len(self._changes), self.is_live, len(self._findings.found))
+
+    def _check_file(self) -> None:
+        """Raise `McplumbError` if the file has become that of another session: its lines are not those of this one."""
+        if self._reader.is_replaced():
+            raise McplumbError(f"The recording {self.path} was begun anew: choose it again in the list of sessions.")
 
     def _feed(self, number: int, record: Record) -> None:
         step = self.transcript.feed(number, record)
@@ -162,6 +169,7 @@ class WatchedSession:
 
     def record(self, number: int) -> Record | None:
         """Return the record with this number. Where the file is damaged, it is the event that its row shows."""
+        self._check_file()
         line = self._index.line(number)
         try:
             if line is not None:
@@ -179,6 +187,7 @@ class WatchedSession:
 
     def search(self, text: str) -> list[int]:
         """Return the numbers of the records that contain a text, ignoring case."""
+        self._check_file()
         wanted = text.casefold()
         found: list[int] = []
         for number, line in self._index.lines():

@@ -86,7 +86,7 @@ export function mount(root, frame) {
   function makeEmpty(state) {
     if (state === "loading") return el("div", { class: "empty" }, el("p", null, "Loading…"));
     if (state === "lost") {
-      return el("div", { class: "empty" }, el("h2", null, "This session is not there any more"), el("p", null, "Its recording may have been deleted. Select another one."));
+      return el("div", { class: "empty" }, el("h2", null, "This session is not there any more"), el("p", null, "Its recording may have been deleted, or begun anew. Select another one."));
     }
     if (state === "choose") {
       return el("div", { class: "empty" }, el("h2", null, "Select a session"), el("p", null, "Live ones are at the top of the list."));
