@@ -356,6 +356,8 @@ def test_records_may_be_anything(tmp_path: Path) -> None:
             Record(t=1.0, sender="client", base64="!"),
             ("server", "[1]"),
             ("client", deep),
+            ("client", ask(1, "tools/list")),
+            ("server", answer(1, tools=5)),
             *late,
             http,
             *events,

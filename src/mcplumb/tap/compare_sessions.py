@@ -113,7 +113,8 @@ def _learn(
         elif call.method in _LISTS and isinstance(outcome, dict):
             key, named_by = _LISTS[call.method]
             entries = snapshot.lists.setdefault(key, {})
-            for entry in outcome.get(key) or ():
+            listed = outcome.get(key)
+            for entry in listed if isinstance(listed, list) else ():
                 if isinstance(entry, dict):
                     entries[str(entry.get(named_by))] = (number, without_volatile(entry))
     snapshot.answers.append(
