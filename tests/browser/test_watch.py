@@ -314,6 +314,10 @@ def test_two_sessions_side_by_side(page: Page, serve: Serve, recorded: Path, fol
     page.get_by_role("button", name="Compare with weather-new").click()
     panes = page.locator(".pane")
     expect(panes).to_have_count(2)
+    # Sessions of one server have one name: the time tells them apart.
+    for pane in (panes.nth(0), panes.nth(1)):
+        expect(pane.locator(".pane-started")).to_be_visible()
+        expect(pane.locator(".pane-started")).to_have_text(re.compile(r"\d\d:\d\d:\d\d"))
     expect(panes.nth(0).locator(".filter-count")).to_have_text("27")
     expect(panes.nth(1).locator(".filter-count")).to_have_text("1")
     panes.nth(1).locator(".vlist-row:visible").first.click()

@@ -245,7 +245,12 @@ export class SessionPane {
       amount,
       cut,
       lost,
-      el("span", { class: "pane-facts pane-minor", title: target }, `${localTime(header.started)} · ${header.by}, ${header.transport} · `, this.facts.size),
+      el(
+        "span",
+        { class: "pane-facts", title: target },
+        el("span", { class: "pane-started" }, localTime(header.started)),
+        el("span", { class: "pane-minor" }, ` · ${header.by}, ${header.transport} · `, this.facts.size),
+      ),
       el("button", { type: "button", class: "quiet pane-close", "aria-label": "Close this session", title: "Close this session", onclick: this.hooks.onclose }, "✕"),
     );
   }
