@@ -151,12 +151,22 @@ def test_death_by_a_signal_passes(tmp_path: Path, number: signal.Signals) -> Non
     assert [record.signal for record in complete(tmp_path / "a") if record.event == "exit"] == [number.name]
 
 
+# Writes the numbers of the signals that it gets. They come through a pipe: a signal that arrives just before a read of
+# stdin would not interrupt it.
 COUNT = """
-import os, signal, sys
+import os, select, signal
+reader, writer = os.pipe()
+os.set_blocking(writer, False)
+signal.set_wakeup_fd(writer)
 for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGALRM"):
-    signal.signal(getattr(signal, name), lambda number, frame: os.write(1, b"%d\\n" % number))
+    signal.signal(getattr(signal, name), lambda number, frame: None)
 os.write(1, b"ready\\n")
-while os.read(0, 100): pass
+while True:
+    ready = select.select([0, reader], [], [])[0]
+    if reader in ready:
+        os.write(1, b"".join(b"%d\\n" % number for number in os.read(reader, 100)))
+    elif not os.read(0, 100):
+        break
 """
 
 

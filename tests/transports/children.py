@@ -36,8 +36,12 @@ def start(code, **options):
     process.returncode = 0  # nobody waits for it
     return process.pid
 def forever():
+    # Not a sleep, which a signal that arrives just before it does not interrupt.
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
     while True:
-        time.sleep(1000)
+        os.read(reader, 100)
 def until_end():
     while sys.stdin.readline(): pass
 """

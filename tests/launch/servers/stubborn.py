@@ -18,6 +18,9 @@ class Stubborn(Server):
     """Stays as long as it can."""
 
     def __init__(self, options: Object) -> None:
+        self._signals, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer)
         for name in {"TERM", "INT", "HUP"} & set(options.get("ignores", ())):
             signal.signal(signal.Signals["SIG" + name], self._noted)
         if "hurries" in options:
@@ -31,8 +34,9 @@ class Stubborn(Server):
             self.write(b'{"jsonrpc": "2.0", "method": "notifications/bye"}\n' * (words // 50))
             say("bye\n" * (words // 4))
             self.note(event="spoken")
+        # Not `signal.pause`, which a signal that arrives just before it does not interrupt.
         while "EOF" in self.options.get("ignores", ()):
-            signal.pause()
+            os.read(self._signals, 100)
 
     def _noted(self, number: int, _: FrameType | None) -> None:
         self.note(event=signal.Signals(number).name)

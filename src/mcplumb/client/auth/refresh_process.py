@@ -152,7 +152,8 @@ def _fetch(fetch: Fetch, proxy: str | None) -> Answer:
     connection = _connection(parts, proxy)
     # The timeout of a socket begins anew with every byte.
     signal.signal(signal.SIGALRM, _stop)
-    signal.setitimer(signal.ITIMER_REAL, _TIMEOUT)
+    # Again and again: a signal that arrives just before a read does not interrupt it.
+    signal.setitimer(signal.ITIMER_REAL, _TIMEOUT, 1)
     try:
         connection.request(fetch.method, target, fetch.body, dict(fetch.headers))
         response = connection.getresponse()
