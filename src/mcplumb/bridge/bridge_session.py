@@ -174,7 +174,7 @@ class BridgeSession(ServerSession):
             and name in lane.methods
             and params is not UNSET
             and len(params) < _LARGE
-            and bytes(params).endswith(lane.ending)
+            and bytes(params)[lane.start :] == lane.ending
         ):
             return ForwardedCall(
                 request.id,

@@ -69,12 +69,15 @@ class Lane(msgspec.Struct, frozen=True, eq=False):
     back: Any
     methods: frozenset[str]
     ending: bytes
+    #: Where it begins, counted from the end of the params.
+    start: int
 
     @classmethod
     def of(cls, call: Call, instance: ServerInstance, methods: frozenset[str]) -> Lane:
         """Return the lane of a request that passes, for requests with these methods."""
         meta = decode_meta(call.request.params).meta
-        return cls(call.admitted, instance, instance.supervisor.session, methods, b',"_meta":%b}' % bytes(meta))
+        ending = b',"_meta":%b}' % bytes(meta)
+        return cls(call.admitted, instance, instance.supervisor.session, methods, ending, -len(ending))
 
 
 class SessionLane(msgspec.Struct, frozen=True, eq=False):

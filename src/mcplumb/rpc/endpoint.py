@@ -349,14 +349,14 @@ class Endpoint:
 
     def pass_back(self, request: Handled, response: Any, send: Callable[[Message], None]) -> None:
         """Answer a request of the peer with the response of another end; until then, it was told nothing about it."""
+        number, incoming = request.id, self.incoming
         is_result = response.__class__ is Result
-        outcome = response.result if is_result else response.error
-        if self._is_held_back or self.incoming.exempt_ids or request.state != "running":
-            self.finish(request, outcome)
+        if self._is_held_back or incoming.exempt_ids or request.state != "running":
+            self.finish(request, response.result if is_result else response.error)
             return
         request.state = ANSWERED
-        del self.incoming.requests[request.id]
-        send(Result(request.id, outcome) if is_result else Error(request.id, outcome))
+        del incoming.requests[number]
+        send(Result(number, response.result) if is_result else Error(number, response.error))
 
     def notify_about(self, request: Handled, notification: Notification) -> None:
         """Send a notification about a request of the peer, unless that has ended."""
@@ -627,9 +627,10 @@ class Endpoint:
 
     def pass_on(self, method: str, params: Any, waiter: Any, send: Callable[[Message], None]) -> OutgoingRequest | None:
         """Send a request now, without a deadline; ``waiter`` gets the response. None if it would have to wait."""
-        outgoing, connection, sent = self._outgoing, self.connection, self._sent
-        is_full = len(sent) >= self._limits.max_in_flight
-        if outgoing is None or is_full or self.closed is not None or connection.is_clogged:
+        outgoing, sent = self._outgoing, self._sent
+        if outgoing is None or self.closed is not None or self.connection.is_clogged:
+            return None
+        if len(sent) >= self._limits.max_in_flight:
             return None
         number = outgoing.next_id
         outgoing.next_id = number + 1

@@ -289,6 +289,7 @@ _SHALLOW = 2 * MAX_DEPTH
 _SHOWN_BYTES = 200
 
 _OPENING = ord("{")
+_CLOSING = ord("}")
 _J = ord("j")
 
 
@@ -330,7 +331,7 @@ def decode_line(
                     around = size - len(request.method) - len(params)
                     if (
                         (around < _ROOM_IN_REQUEST or around - len(str(request.id)) < _ROOM_IN_REQUEST - 1)
-                        and line.endswith(b"}}")
+                        and line[-1] == _CLOSING == line[-2]
                         and (line.isascii() or _is_utf8(line))
                     ):
                         return request
