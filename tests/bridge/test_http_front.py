@@ -64,6 +64,30 @@ async def test_clients_at_once_get_their_own_answers() -> None:
             await asyncio.gather(*calls)
 
 
+@pytest.mark.req("BRG-6")
+async def test_a_server_that_is_stopped_at_once_answers_what_it_works_on() -> None:
+    server = Server("s")
+    begun = asyncio.Queue[str]()
+    gates = {"first": asyncio.Event(), "second": asyncio.Event()}
+
+    @server.tool
+    async def wait(word: str) -> str:
+        begun.put_nowait(word)
+        await gates[word].wait()
+        return word
+
+    async with bridged(server, idle=0) as (bridge, site):
+        async with connect(address_of(site)) as client, asyncio.timeout(PATIENCE):
+            calls = []
+            for word in gates:
+                calls.append(asyncio.ensure_future(client.call_tool("wait", {"word": word})))
+                assert await begun.get() == word
+            for word, call in zip(gates, calls, strict=True):
+                gates[word].set()
+                assert (await call).text == word
+        await until(lambda: bridge.health == {"s": "idle"}, "the server to stop")
+
+
 @pytest.mark.req("BRG-3")
 async def test_a_client_that_leaves_cancels_its_call_at_the_server() -> None:
     server = Server("s")

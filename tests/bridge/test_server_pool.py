@@ -415,6 +415,26 @@ async def test_a_server_with_borrowed_calls_is_not_idle() -> None:
 
 
 @pytest.mark.req("BRG-6")
+@pytest.mark.parametrize("idle", [0, 5.0])
+async def test_an_unused_server_finishes_its_borrowed_calls(idle: float) -> None:
+    backs = Backs(LATEST)
+    pool = pool_of(backs, idle=idle)
+    instance = await pool.lease(client(stays=False))
+    call: Any = object()
+    assert pool.borrow(client(stays=False)) is instance
+    instance.calls[call] = None  # as if one were passed on
+    pool.release(instance)
+    skip(idle + 1)
+    await turns()
+    assert len(backs.open) == 1
+    instance.has_ended(call)
+    await turns()
+    skip(idle + 1)
+    await until(lambda: not backs.open, "the server to stop")
+    await pool.close()
+
+
+@pytest.mark.req("BRG-6")
 async def test_a_server_with_borrowed_calls_makes_no_room_for_another() -> None:
     backs = Backs(LATEST)
     pool = pool_of(backs, max_instances=1)

@@ -70,7 +70,8 @@ class ServerPool:
         self._shared: ServerInstance | None = None
         #: Instances that no call uses at the moment, by the principal and the capabilities of the client.
         self._spare: dict[tuple[str | None, bytes], list[ServerInstance]] = {}
-        self._timers: dict[ServerInstance, asyncio.TimerHandle] = {}
+        #: What stops an instance without users: a timer, or a task that waits for its last calls first.
+        self._timers: dict[ServerInstance, asyncio.TimerHandle | asyncio.Task[None]] = {}
         #: The tasks that wait for the last calls of an instance, and those that close one.
         self._stopping: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -367,8 +368,9 @@ class ServerPool:
     def _stop_idle(self, instance: ServerInstance) -> None:
         """Stop an instance without users, unless calls have borrowed it meanwhile."""
         loop = asyncio.get_running_loop()
-        left = self._idle if instance.is_busy else instance.used_at + self._idle - loop.time()
-        if left > 0:
+        if instance.is_busy:
+            self._timers[instance] = self._when_idle(instance, self._stop_if_unused)
+        elif (left := instance.used_at + self._idle - loop.time()) > 0:
             self._timers[instance] = loop.call_later(left, self._stop_idle, instance)
         else:
             self._stop(instance)
@@ -386,17 +388,22 @@ class ServerPool:
 
     def _stop_when_idle(self, instance: ServerInstance) -> None:
         """Stop an instance that is no longer given out, once its last calls have ended."""
-        if not instance.is_busy:
+        if instance.is_busy:
+            self._when_idle(instance, self._stop)
+        else:
             self._stop(instance)
-            return
 
-        async def stop() -> None:
+    def _when_idle(self, instance: ServerInstance, then: Callable[[ServerInstance], None]) -> asyncio.Task[None]:
+        """Call this function once the last calls of an instance have ended."""
+
+        async def wait() -> None:
             await instance.wait_idle()
-            self._stop(instance)
+            then(instance)
 
-        stopping = asyncio.get_running_loop().create_task(stop())
-        self._stopping.add(stopping)
-        stopping.add_done_callback(self._stopping.discard)
+        waiting = asyncio.get_running_loop().create_task(wait())
+        self._stopping.add(waiting)
+        waiting.add_done_callback(self._stopping.discard)
+        return waiting
 
     def _stop(self, instance: ServerInstance) -> None:
         if instance not in self._instances:
