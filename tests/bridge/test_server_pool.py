@@ -352,6 +352,20 @@ async def test_a_server_that_is_gone_for_good_is_replaced(capabilities: ClientCa
 
 
 @pytest.mark.req("BRG-6")
+async def test_a_server_that_is_gone_for_good_is_replaced_for_guests() -> None:
+    backs = Backs(LATEST)  # a server in memory is not connected to again
+    pool = pool_of(backs)
+    gone = await pool.join(client(stays=False))
+    pool.leave(gone)
+    await backs.all[0].crash()
+    await until(lambda: gone.is_over, "the end of the connection")
+    again = await pool.join(client(stays=False))
+    assert not again.is_over
+    pool.leave(again)
+    await pool.close()
+
+
+@pytest.mark.req("BRG-6")
 async def test_retiring_lets_nothing_start() -> None:
     backs = Backs(LATEST)
     pool = pool_of(backs)

@@ -223,7 +223,11 @@ class ServerPool:
     def _known_to(self, client: FrontClient) -> ServerInstance | None:
         """Return a running instance for clients like this one, whether a call uses it or not."""
         shared = self._shared
-        if shared is not None and self._may_share(client, is_legacy=not shared.revision.is_modern):
+        if (
+            shared is not None
+            and not shared.is_over
+            and self._may_share(client, is_legacy=not shared.revision.is_modern)
+        ):
             return shared
         key = _spare_key(client)
         spare = reversed(self._spare.get(key, ()))  # the one that the next call gets comes first
