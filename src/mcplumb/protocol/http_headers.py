@@ -192,7 +192,7 @@ _MAX_LEARNED = 10_000
 def learn_headers(listed: Any, known: dict[str, ParamHeaders]) -> None:
     """Note in ``known`` the arguments that the tools in a ``tools/list`` result repeat in headers, by tool."""
     written = listed if isinstance(listed, msgspec.Raw) else msgspec.json.encode(listed)
-    if ANNOTATION.encode() not in bytes(written):
+    if not known and ANNOTATION.encode() not in bytes(written):
         return
     try:
         tools = msgspec.json.decode(written, type=_ListedTools).tools

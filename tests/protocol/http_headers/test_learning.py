@@ -43,9 +43,13 @@ def test_what_cannot_be_read_teaches_nothing() -> None:
 
 def test_a_tool_that_changed_is_learned_anew() -> None:
     known = learned(("forecast", ANNOTATED))
-    # Another tool has the annotation, so the list is read.
     assert set(learned(("forecast", PLAIN), ("other", ANNOTATED), known=known)) == {"other"}
     assert learned(("other", WRONG), known=known) == {}
+
+
+def test_the_last_annotation_that_goes_is_forgotten() -> None:
+    known = learned(("forecast", ANNOTATED))
+    assert learned(("forecast", PLAIN), known=known) == {}
 
 
 def test_the_number_of_tools_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
