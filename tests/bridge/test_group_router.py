@@ -19,7 +19,7 @@ from mcplumb.limits import Limits
 from mcplumb.protocol.subscription_state import Change
 from mcplumb.transports.connection import ANYONE, Peer
 from mcplumb.types import SubscriptionFilter
-from tests.bridge.ends import Back, Backs, Front, text
+from tests.bridge.ends import Back, Backs, Front, Refused, text
 from tests.bridge.group_servers import LEGACY, MODERN, files, notes
 from tests.client.peers import skip
 from tests.kit.loop import PATIENCE, turns, until
@@ -237,6 +237,36 @@ class Named(Backs):
 
 
 TOOL = {"name": "do", "inputSchema": {"type": "object"}}
+
+
+@pytest.mark.req("BRG-5")
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_call_that_waits_for_a_server_that_is_replaced_goes_to_the_new_one(stays: bool) -> None:
+    old, new = Named("old", tools=[TOOL]), Named("new", tools=[TOOL])
+    old.starts = asyncio.Event()
+    bridge = Bridge({"it": old})
+    async with Front(bridge, peer=ANYONE if stays else Peer("modern", None, is_remote=True)) as front:
+        call, listed = front.begin("it_do"), front.post("tools/list", front.params({}))
+        await until(lambda: bridge.health == {"it": "starting"}, "the start")
+        await bridge.update({"it": new})
+        assert (await front.answer_to(call))["content"] == text("done")["content"]
+        assert [tool["name"] for tool in (await front.answer_to(listed))["tools"]] == ["it_do"]
+        assert not old.open
+
+
+@pytest.mark.req("BRG-5")
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_call_that_waits_for_a_server_that_is_removed_is_told_so(stays: bool) -> None:
+    old = Named("old", tools=[TOOL])
+    old.starts = asyncio.Event()
+    bridge = Bridge({"it": old, "other": notes(MODERN)})
+    async with Front(bridge, peer=ANYONE if stays else Peer("modern", None, is_remote=True)) as front:
+        call = front.begin("it_do")
+        await until(lambda: bridge.health.get("it") == "starting", "the start")
+        await bridge.update({"other": bridge.servers["other"]})
+        with pytest.raises(Refused) as refused:
+            await front.answer_to(call)
+        assert refused.value.message == "The server 'it' is not there any more."
 
 
 @pytest.mark.req("BRG-5")

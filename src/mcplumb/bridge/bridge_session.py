@@ -25,7 +25,7 @@ from mcplumb.bridge.front_subscriptions import FrontSubscriptions
 from mcplumb.bridge.parked_calls import PendingCall
 from mcplumb.bridge.raw_pass import NO_META, PASS_ON, ForwardedCall, Lane, SessionLane, decode_meta, sender_alone
 from mcplumb.bridge.server_instance import NEEDED, FrontClient, ServerInstance, can_be_asked
-from mcplumb.bridge.server_pool import ServerPool
+from mcplumb.bridge.server_pool import PoolClosed, ServerPool
 from mcplumb.client.requests import MAX_ROUNDS
 from mcplumb.errors import (
     Closed,
@@ -397,7 +397,7 @@ class BridgeSession(ServerSession):
             detail = ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
             detail = error_for_client(detail, method, front=front, back=back)
             return RequestError(detail.code, detail.message, error.data)
-        if isinstance(error, RequestError | StateRefused | DecodeError):
+        if isinstance(error, RequestError | StateRefused | DecodeError | PoolClosed):
             return error
         return RequestError(INTERNAL_ERROR, f"The server {server!r} gave no result. {error}")
 
@@ -411,10 +411,9 @@ class BridgeSession(ServerSession):
         """Send a request with these params to a server, and return the result as the client's revision has it.
 
         ``method`` is for a request that the bridge makes to serve the client's own. Raises `RequestError` with the
-        server's error, as the client's revision has it.
+        server's error, as the client's revision has it, and `PoolClosed` if nothing was sent.
         """
-        client = self._client_of(call)
-        front = call.admitted.revision
+        client, front = self._client_of(call), call.admitted.revision
         method = method or call.method
         if _logger.isEnabledFor(logging.DEBUG):
             who = "a client" if client.client_info is None else client.client_info.name
@@ -725,6 +724,7 @@ class BridgeSession(ServerSession):
                 starting.add_done_callback(partial(self._leased, key))
             await asyncio.shield(self._leasing[key])
         if key not in self._leases:
+            pool.check_open()
             raise Closed("The client is gone.")
         return self._leases[key]
 

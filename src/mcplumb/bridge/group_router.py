@@ -19,7 +19,7 @@ import msgspec
 
 from mcplumb.bridge.bridge_session import BridgeSession, Described
 from mcplumb.bridge.server_instance import FrontClient
-from mcplumb.bridge.server_pool import ServerPool
+from mcplumb.bridge.server_pool import PoolClosed, ServerPool
 from mcplumb.client.subscriptions import Changes
 from mcplumb.errors import DecodeError, McplumbError, ProtocolError, RemoteError, RequestError, RequestTimeout
 from mcplumb.protocol.group_routing import GroupNames, template_claims
@@ -167,7 +167,7 @@ class GroupRouter:
                 METHOD_NOT_FOUND,
                 f"{method[:80]!r} cannot be passed on: it does not say which of the servers it is for.",
             )
-        return await session.send(call, self._pool(server), members)
+        return await self._ask(server, lambda pool: session.send(call, pool, members))
 
     @asynccontextmanager
     async def changes(
@@ -302,7 +302,7 @@ class GroupRouter:
         server = names.server_of(name)
         if origin is None and server is not None and names.is_visible(name):
             # A name that was cut or cleaned can be told from the list only.
-            items = await self._items_of(session, call, listing, self._pool(server))
+            items = await self._ask(server, lambda pool: self._items_of(session, call, listing, pool))
             names.set_names(server, [own for item in items if (own := _maybe_text(item, "name")) is not None])
             origin = names.find(name)
         if origin is None:
@@ -334,33 +334,37 @@ class GroupRouter:
                 return server
         return await self._find_resource(session, call, uri)
 
-    def _pool(self, server: str) -> ServerPool:
-        pool = self.pools.get(server)
-        if pool is None:
-            raise RequestError(INVALID_PARAMS, f"The server {server!r} is not there any more.")
-        return pool
+    async def _ask(self, server: str, ask: Callable[[ServerPool], Coroutine[Any, Any, T]]) -> T:
+        """Ask a server; if it is replaced before anything was sent to it, ask the new one."""
+        while (pool := self.pools.get(server)) is not None:
+            try:
+                return await ask(pool)
+            except PoolClosed:
+                if self.pools.get(server) is pool:
+                    raise
+        raise RequestError(INVALID_PARAMS, f"The server {server!r} is not there any more.")
 
     async def _for_all(
         self, ask: Callable[[ServerPool], Coroutine[Any, Any, T]]
     ) -> tuple[dict[str, T], dict[str, McplumbError]]:
         """Ask all servers at the same time, and return the answers and the errors."""
 
-        async def ask_in_time(server: str, pool: ServerPool) -> T:
+        async def ask_in_time(server: str) -> T:
             patience = self.patience(server)
             try:
                 async with asyncio.timeout(patience):
-                    answer = await ask(pool)
+                    answer = await self._ask(server, ask)
             except TimeoutError:
                 self.note_late(server)
                 raise RequestTimeout(f"It did not answer within {patience:g} s.") from None
             self._late.pop(server, None)
             return answer
 
-        pools = dict(self.pools)
-        answers = await asyncio.gather(*itertools.starmap(ask_in_time, pools.items()), return_exceptions=True)
+        servers = list(self.pools)
+        answers = await asyncio.gather(*map(ask_in_time, servers), return_exceptions=True)
         found: dict[str, T] = {}
         failed: dict[str, McplumbError] = {}
-        for server, answer in zip(pools, answers, strict=True):
+        for server, answer in zip(servers, answers, strict=True):
             if isinstance(answer, McplumbError):
                 _logger.info("The server %r is left out. %s", server, answer)
                 failed[server] = answer

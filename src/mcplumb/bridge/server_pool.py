@@ -24,7 +24,7 @@ from mcplumb.errors import Closed, McplumbError, ServerDown
 from mcplumb.types.lifecycle import ClientCapabilities
 from mcplumb.wire.messages import Notification
 
-__all__ = ["ServerPool", "Share"]
+__all__ = ["PoolClosed", "ServerPool", "Share"]
 
 #: Whether clients share a server: where it is safe, always, or never.
 Share: TypeAlias = Literal["auto", "always", "never"]
@@ -35,6 +35,10 @@ _logger = logging.getLogger("mcplumb.bridge")
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 #: How many notifications that came alone may wait for a server.
 _MAX_NOTIFYING = 100
+
+
+class PoolClosed(Closed):
+    """A server was removed or replaced, or the bridge stops, before anything was sent to it."""
 
 
 class _Start:
@@ -100,8 +104,17 @@ class ServerPool:
             return "starting"
         return "idle" if self.failure is None else "failed"
 
+    def check_open(self) -> None:
+        """Raise `PoolClosed` if no instance is given out any more."""
+        if self.has_closed:
+            raise PoolClosed(f"The server {self.name!r} is not started any more: it was removed, or the bridge stops.")
+
     async def lease(self, client: FrontClient) -> ServerInstance:
-        """Return an instance for a client, and start one if necessary. ``release`` gives it back."""
+        """Return an instance for a client, and start one if necessary. ``release`` gives it back.
+
+        Raises `PoolClosed` if none is given out any more.
+        """
+        self.check_open()
         while (instance := self._available(client)) is None:
             is_shared, start = self._might_share(client), self._shared_start
             # One that is done has not been cleared yet, and there is nothing to wait for.
@@ -141,6 +154,7 @@ class ServerPool:
 
         Calls may use the instance meanwhile: otherwise they would get another one, whose changes are not watched.
         """
+        self.check_open()
         instance = self._known_to(client)
         if instance is None:
             instance = await self.lease(client)
@@ -249,7 +263,7 @@ class ServerPool:
 
     def _start(self, client: FrontClient) -> _Start:
         """Start an instance for a client, in the background; raise an error if that is not possible now."""
-        self._check_open()
+        self.check_open()
         if len(self._instances) >= self._max_instances:
             unused = next((each for each in self._timers if not each.is_busy), None)
             if unused is not None:
@@ -276,10 +290,9 @@ class ServerPool:
         loop = asyncio.get_running_loop()
         try:
             await instance.start()
-            self._check_open()  # it may have been closed meanwhile
+            self.check_open()  # it may have been closed meanwhile
         except McplumbError as error:
-            if self.has_closed:
-                raise  # it was stopped, and did not fail
+            self.check_open()  # then it was stopped, and did not fail
             self.failure = error
             _logger.warning("The server %r could not be started. %s", self.name, error)
             self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._failures, 10))
@@ -335,10 +348,6 @@ class ServerPool:
         """Cancel a start for a client that is gone. A stateless client will need it for its next request."""
         if start.client.stays and not start.is_awaited and not start.others:
             start.task.cancel()
-
-    def _check_open(self) -> None:
-        if self.has_closed:
-            raise Closed(f"The server {self.name!r} is not started any more: it was removed, or the bridge stops.")
 
     # --- Use ---
 
