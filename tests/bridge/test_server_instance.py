@@ -198,13 +198,18 @@ async def test_a_shared_legacy_server_can_ask_nobody() -> None:
     assert len(backs.all) == 1
 
 
-async def test_a_question_without_a_call_is_refused() -> None:
+async def test_a_question_without_a_call_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     backs = Backs()
-    async with Front(Bridge(backs), ASKABLE) as front:
+    async with Front(Bridge(backs, name="the clerk"), ASKABLE) as front:
         await front.call()
         with pytest.raises(Refused, match="no call is open that could carry it"):
             await backs.all[0].ask("roots/list")
         assert await backs.all[0].ask("ping") == {}
+    [warned] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warned.getMessage() == (
+        "The server 'the clerk' sent the request 'roots/list', which went to no client, because no call is open that "
+        "could carry it: a modern client can be asked only with one."
+    )
 
 
 @pytest.mark.req("BRG-5")

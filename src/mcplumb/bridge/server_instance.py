@@ -56,6 +56,8 @@ NEEDED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampli
 _LISTEN_TIMEOUT = 60.0
 #: Seconds for which a call that was cancelled may go on at the server, and how many such calls are remembered.
 _ABANDONED_FOR, _MAX_ABANDONED = 60.0, 1000
+#: Why most messages go to no client, for the log.
+_UNKNOWN = "it is not known which one is meant. With share='never', each client has its own server"
 
 
 class FrontClient(msgspec.Struct, eq=False):
@@ -275,7 +277,8 @@ class ServerInstance:
         method, params = request.method, request.request.params
         owner = self.owner
         if owner is None:
-            return self._refuse(method, "clients share this server, and it is not known which of them is meant")
+            why = "clients share this server, and it is not known which of them is meant"
+            return self._refuse(method, why, _UNKNOWN)
         needed = NEEDED.get(method)
         if needed is not None and getattr(owner.capabilities, needed) is None:
             return ErrorDetail(METHOD_NOT_FOUND, f"The client did not declare that it can do {method}.")
@@ -285,7 +288,8 @@ class ServerInstance:
             # One whose client waits; otherwise the client gets the question when it answers an earlier one.
             waiting = sorted(self.pending, key=lambda pending: not pending.is_waiting)
             if not waiting or needed is None:
-                return self._refuse(method, "no call is open that could carry it")
+                why = "no call is open that could carry it"
+                return self._refuse(method, why, f"{why}: a modern client can be asked only with one")
             return await waiting[0].ask(method, params, self.revision)
         except RemoteError as error:
             return ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
@@ -358,20 +362,14 @@ class ServerInstance:
         else:
             session.pass_on(notification, call)
 
-    def _refuse(self, method: str, why: str) -> ErrorDetail:
-        self._count_unattributed(f"the request {method}")
+    def _refuse(self, method: str, why: str, explained: str) -> ErrorDetail:
+        self._count_unattributed(f"the request {method[:80]!r}", explained)
         return ErrorDetail(INVALID_REQUEST, f"The bridge cannot pass on {method[:80]}: {why}.")
 
-    def _count_unattributed(self, what: str) -> None:
+    def _count_unattributed(self, what: str, why: str = _UNKNOWN) -> None:
         self.unattributed += 1
         level = logging.WARNING if self.unattributed == 1 else logging.DEBUG
-        _logger.log(
-            level,
-            "The server %r sent %s, which went to no client, because it is not known which one is meant. With "
-            "share='never', each client has its own server.",
-            self.name,
-            what,
-        )
+        _logger.log(level, "The server %r sent %s, which went to no client, because %s.", self.name, what, why)
 
 
 class BackSession(ClientSession):
