@@ -269,6 +269,29 @@ async def test_a_call_that_waits_for_a_server_that_is_removed_is_told_so(stays: 
         assert refused.value.message == "The server 'it' is not there any more."
 
 
+@pytest.mark.req("GRP-1")
+async def test_a_list_has_no_server_that_was_removed_while_others_answered() -> None:
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def later(_: Back, __: dict[str, Any]) -> dict[str, Any]:
+        asked.set()
+        await may_answer.wait()
+        return {"tools": [TOOL]}
+
+    slow, quick = Named("slow", tools=later), Named("quick", tools=[TOOL])
+    bridge = Bridge({"slow": slow, "quick": quick})
+    async with Front(bridge) as front:
+        listed = front.post("tools/list", front.params({}))
+        await asked.wait()
+        await quick.until(lambda: any(message.get("method") == "tools/list" for message in quick.all[0].seen))
+        await turns()
+        await bridge.update({"slow": slow})
+        may_answer.set()
+        assert [tool["name"] for tool in (await front.answer_to(listed))["tools"]] == ["slow_do"]
+        with pytest.raises(Refused, match="There is no tool 'quick_do'"):
+            await front.call("quick_do")
+
+
 @pytest.mark.req("BRG-5")
 @pytest.mark.parametrize("stays", [True, False])
 async def test_a_server_that_hangs_at_its_start_is_announced_when_it_is_there(stays: bool) -> None:

@@ -367,12 +367,12 @@ class GroupRouter:
         for server, answer in zip(servers, answers, strict=True):
             if isinstance(answer, McplumbError):
                 _logger.info("The server %r is left out. %s", server, answer)
-                failed[server] = answer
                 if server in self.pools:
+                    failed[server] = answer
                     self._left_out.add(server)
             elif isinstance(answer, BaseException):
                 raise answer
-            else:
+            elif server in self.pools:  # it may have been removed while others were waited for
                 found[server] = answer
                 self._left_out.discard(server)
         return found, failed
