@@ -24,7 +24,8 @@ from tests.bridge.ends import (
     instance_of,
     text,
 )
-from tests.kit.loop import turns, until
+from tests.client.peers import LOOPS
+from tests.kit.loop import run, turns, until
 from tests.kit.results import text_of
 
 both_eras = pytest.mark.parametrize("revision", [LATEST, LATEST_LEGACY], ids=str)
@@ -67,6 +68,22 @@ async def test_both_eras_may_use_one_connection() -> None:
         assert text_of(await front.call(text="legacy")) == "legacy"
         front.is_modern = True
         assert (await front.call(text="modern"))["resultType"] == "complete"
+
+
+@pytest.mark.req("BRG-3")
+@pytest.mark.parametrize("eager", LOOPS)
+@both_eras
+def test_clients_come_to_a_server_that_runs_already(revision: Revision, eager: bool) -> None:
+    async def main() -> None:
+        backs = Backs(revision)
+        bridge = Bridge(backs)
+        async with Front(bridge) as first, Front(bridge) as second:
+            for front in (first, second):
+                await front.initialize()
+                assert text_of(await front.call(text="hello")) == "hello"
+        assert len(backs.all) == 1
+
+    run(main(), eager=eager)
 
 
 @pytest.mark.req("BRG-3")

@@ -720,7 +720,8 @@ class BridgeSession(ServerSession):
         if key not in self._leases:
             if key not in self._leasing:
                 # Of several requests that come at once, all wait for the same start, even if one is cancelled.
-                starting = self._leasing[key] = self.loop.create_task(pool.lease(client))
+                # Not by `create_task`: an eager task may end before it has the callback, which would come too late.
+                starting = self._leasing[key] = asyncio.Task(pool.lease(client), loop=self.loop)
                 starting.add_done_callback(partial(self._leased, key))
             await asyncio.shield(self._leasing[key])
         if key not in self._leases:
@@ -745,11 +746,8 @@ class BridgeSession(ServerSession):
         if starting.cancelled() or starting.exception() is not None:
             return
         client, pool = key
-        if (
-            self._has_released
-            or pool.has_closed
-            or not (client is self._legacy_client or client in self._modern_clients)
-        ):
+        is_gone = not (client is self._legacy_client or client in self._modern_clients)
+        if self._has_released or pool.has_closed or is_gone:
             pool.release(starting.result())  # the client has gone meanwhile, or the server was removed
         else:
             starting.result().used_by(self)
