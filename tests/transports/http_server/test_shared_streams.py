@@ -21,7 +21,8 @@ from mcplumb.stores.replica import KEY_BITS, Replica
 from mcplumb.transports.http_server import shared_streams
 from mcplumb.transports.http_server.asgi_request import Refusal
 from mcplumb.transports.http_server.shared_streams import GetStream, SharedChannels, StreamLogs
-from tests.kit.loop import turns, until
+from tests.client.peers import LOOPS
+from tests.kit.loop import run, turns, until
 from tests.transports.http_server.staged import Staged
 
 
@@ -62,7 +63,7 @@ async def test_messages_of_a_session_wait_in_order_and_the_oldest_give_way(caplo
             await turns(3)
         stream.put(b"x" * 101)  # drops itself only
         store.is_away = False
-        await until(lambda: stream._writing is None)
+        await until(lambda: stream._writing is not None and stream._writing.done())
         kept = [entry.value for entry in await store.read("s/messages", after=0)]
         assert [value[-9:] for value in kept] == [b"message %d" % number for number in (7, 8, 9)]
     texts = [each.getMessage() for each in caplog.records if each.name == "mcplumb.http"]
@@ -84,7 +85,7 @@ async def test_the_events_of_a_stream_wait_within_their_bytes() -> None:
             await turns(3)
         assert sum(len(entry.value) for entry in channel._waiting) <= 100
         store.is_away = False
-        await until(lambda: channel._writing is None)
+        await until(channel._writing.done)
         kept = await store.read(f"s/stream-{channel.number}", after=0)
         # The positions show that the ones before are missing.
         assert [(entry.position, entry.value[-2:]) for entry in kept] == [(n + 1, b"%02d" % n) for n in range(46, 50)]
@@ -96,6 +97,29 @@ def channels_of(logs: StreamLogs) -> SharedChannels:
     channels = SharedChannels(logs.options, logs)
     channels.session_id = "s"
     return channels
+
+
+@pytest.mark.req("SCL-3")
+@pytest.mark.parametrize("eager", LOOPS)
+def test_everything_reaches_a_store_that_answers_at_once(eager: bool) -> None:
+    """On a loop with eager tasks, the task that writes may then end before it is known."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with logs_in(store) as logs:
+            channel = channels_of(logs).open((1,))
+            session: Any = SimpleNamespace(session_id="s", record=SimpleNamespace(carrier=None))
+            stream = GetStream(session, logs)
+            for number in range(3):
+                await turns()
+                channel.put(b"%d" % number)
+                stream.put(b"%d" % number)
+            await turns()
+            for log in (f"s/stream-{channel.number}", "s/messages"):
+                kept = [entry.value[-1:] for entry in await store.read(log, after=0)]
+                assert kept == [b"0", b"1", b"2"]
+
+    run(main(), eager=eager)
 
 
 @pytest.mark.req("SCL-3", "SCL-4")

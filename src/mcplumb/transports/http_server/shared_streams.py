@@ -192,7 +192,7 @@ class SharedChannel:
         self._has_header = False
         #: Done when the store has the header, or cannot be reached for long: a client can resume only what it knows.
         self._may_begin: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writing: asyncio.Task[None] | None = logs.start(self._write())
+        self._writing = logs.start(self._write())
 
     @property
     def response(self) -> EventStream | None:
@@ -239,7 +239,7 @@ class SharedChannel:
             self.response.end()
         self._carrier = replica
         self._has_header = False  # by now it may have expired
-        if self._writing is None:
+        if self._writing.done():
             self._writing = self._logs.start(self._write())
 
     def _append(self, value: bytes) -> None:
@@ -251,7 +251,7 @@ class SharedChannel:
         while len(self._waiting) > options.max_events or self._waiting_bytes > options.max_event_bytes:
             # The store is away: this one can only be read at this response.
             self._waiting_bytes -= len(self._waiting.popleft().value)
-        if self._writing is None:
+        if self._writing.done():
             self._writing = self._logs.start(self._write())
 
     async def _write(self) -> None:
@@ -286,7 +286,6 @@ class SharedChannel:
                     await asyncio.sleep(_AGAIN)
         finally:
             self._let_begin()
-            self._writing = None
             if self._is_over and not self._waiting:
                 self._channels.settled(self.number)
 
@@ -513,7 +512,7 @@ class GetStream:
         while len(self._outgoing) > options.max_events or self._outgoing_bytes > options.max_event_bytes:
             self._outgoing_bytes -= len(self._outgoing.popleft().message)
             self._dropped += 1
-        if self._writing is None:
+        if self._writing is None or self._writing.done():
             self._writing = self._logs.start(self._write())
 
     async def _write(self) -> None:
@@ -538,7 +537,6 @@ class GetStream:
                 if failed:
                     await asyncio.sleep(_AGAIN)
         finally:
-            self._writing = None
             if self._dropped:
                 _logger.warning("%d messages to a client were dropped: too many waited for the store.", self._dropped)
                 self._dropped = 0
