@@ -18,7 +18,8 @@ from mcplumb.stores.memory_store import MemoryStore
 from mcplumb.stores.redis_store import RedisStore
 from mcplumb.stores.shared_store import Record, SharedStore, open_store
 from mcplumb.testing import StoreCheck, check_store, store_checks
-from tests.kit.loop import run
+from tests.client.peers import LOOPS, skip
+from tests.kit.loop import PATIENCE, run
 from tests.kit.redis_server import RedisServer, free_port, running_redis
 from tests.transports.socket_ends import CERTIFICATES
 
@@ -192,6 +193,25 @@ async def test_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "redis.sock"
     with running_redis("--unixsocket", str(path)):
         await check_store(asynccontextmanager(lambda: two_of(f"unix://{path}?db=1")))
+
+
+@pytest.mark.req("SCL-4")
+@pytest.mark.parametrize("eager", LOOPS)
+def test_a_store_that_was_away_is_used_again(tmp_path: Path, eager: bool) -> None:
+    """A path without a socket fails at once: on a loop with eager tasks, before the task that sends is known."""
+    path = tmp_path / "redis.sock"
+
+    async def main() -> None:
+        store = RedisStore(f"unix://{path}?db=1")
+        with pytest.raises(StoreUnavailable):
+            await store.get("a/b")
+        with running_redis("--unixsocket", str(path)):
+            skip(60)
+            async with asyncio.timeout(PATIENCE):
+                assert await store.put("a/b", b"x", version=0, ttl=60) == 1
+            await store.close()
+
+    run(main(), eager=eager)
 
 
 @pytest.mark.req("SCL-4")

@@ -221,7 +221,7 @@ class RedisStore:
     async def close(self) -> None:
         """See `SharedStore`."""
         self._is_closed = True
-        if self._flushing is not None:
+        if self._flushing is not None and not self._flushing.done():
             await asyncio.wait((self._flushing,), timeout=_WITHIN)
             self._flushing.cancel()
         for client in (self._client, self._waiting_client, *self._sentinels):
@@ -244,39 +244,36 @@ class RedisStore:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._queue.append((command, answer))
-        if self._flushing is None:
+        if self._flushing is None or self._flushing.done():
             self._flushing = loop.create_task(self._flush())
         return await answer
 
     async def _flush(self) -> None:
         """Send queued operations until none is left."""
-        try:
-            while self._queue:
-                batch, self._queue = self._queue[:_MAX_AT_ONCE], self._queue[_MAX_AT_ONCE:]
-                try:
-                    async with asyncio.timeout(2 * _WITHIN):
-                        answers = await self._answers([command for command, _ in batch])
-                except Exception as error:  # noqa: BLE001 - whatever it is, those who wait get it
-                    failed = await self._failed(error)
-                    batch += self._queue
-                    self._queue = []
-                    answers = [failed] * len(batch)
-                else:
-                    self._pause = 0.0
-                    if self._was_away:
-                        self._was_away = False
-                        _logger.info("The shared store at %s answers again.", self._shown)
-                for (_, answer), value in zip(batch, answers, strict=True):
-                    if answer.done():
-                        continue
-                    if not isinstance(value, Exception):
-                        answer.set_result(value)
-                        continue
-                    failed = value if isinstance(value, StoreUnavailable) else await self._failed(value)
-                    if not answer.done():  # the caller may have been cancelled meanwhile
-                        answer.set_exception(failed)
-        finally:
-            self._flushing = None
+        while self._queue:
+            batch, self._queue = self._queue[:_MAX_AT_ONCE], self._queue[_MAX_AT_ONCE:]
+            try:
+                async with asyncio.timeout(2 * _WITHIN):
+                    answers = await self._answers([command for command, _ in batch])
+            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait get it
+                failed = await self._failed(error)
+                batch += self._queue
+                self._queue = []
+                answers = [failed] * len(batch)
+            else:
+                self._pause = 0.0
+                if self._was_away:
+                    self._was_away = False
+                    _logger.info("The shared store at %s answers again.", self._shown)
+            for (_, answer), value in zip(batch, answers, strict=True):
+                if answer.done():
+                    continue
+                if not isinstance(value, Exception):
+                    answer.set_result(value)
+                    continue
+                failed = value if isinstance(value, StoreUnavailable) else await self._failed(value)
+                if not answer.done():  # the caller may have been cancelled meanwhile
+                    answer.set_exception(failed)
 
     async def _answers(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         from redis.exceptions import ResponseError
