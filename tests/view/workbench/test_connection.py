@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,34 @@ import pytest
 
 from mcplumb.recording.recording_format import read_recording
 from mcplumb.recording.recordings_folder import find_recordings
+from mcplumb.view.workbench.server_choice import ChosenServer
 from tests.client.auth.site import site
+from tests.client.peers import LOOPS
 from tests.kit.leaks import leaves_nothing
-from tests.kit.loop import PATIENCE, until
+from tests.kit.loop import PATIENCE, run, until
 from tests.kit.servers import serving
 from tests.view.workbench import bench_server
 from tests.view.workbench.bench import SERVER, connected, first_found, working
 
 pytestmark = leaves_nothing
+
+#: A legacy server with resources, but without subscriptions.
+PLAIN = """
+import json, sys
+
+known = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"resources": {}},
+    "serverInfo": {"name": "plain", "version": "1"},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "initialize":
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": known}), flush=True)
+    elif "id" in message:
+        error = {"code": -32601, "message": "There is no such method."}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+"""
 
 
 def is_running(pid: int) -> bool:
@@ -299,6 +320,21 @@ async def test_subscriptions_log_and_changed_lists() -> None:
         assert len((await bench.of(f"/log?after={last - 2}"))["lines"]) == 2
         await bench.of("/unsubscribe", "POST", {"uri": "bench://menu"})
         assert (await bench.got("/connections/1/unsubscribe", "POST", {"uri": "bench://other"})).status == 404
+
+
+@pytest.mark.parametrize("eager", LOOPS)
+def test_a_subscription_that_the_server_does_not_offer_is_not_shown(eager: bool) -> None:
+    async def main() -> None:
+        async with working(ChosenServer(title="plain", place=[sys.executable, "-c", PLAIN], words=())) as bench:
+            await bench.of("/subscribe", "POST", {"uri": "plain://menu"})
+            await bench.logged("does not offer subscriptions to resources: plain://menu")
+
+            async def is_gone() -> bool | None:
+                return (await bench.of())["subscriptions"] == [] or None
+
+            assert await first_found(is_gone)
+
+    run(main(), eager=eager)
 
 
 async def test_roots() -> None:

@@ -305,7 +305,8 @@ class WorkbenchConnection:
 
     def _listen(self, uri: str, client: Client, **wanted: Any) -> None:
         """Subscribe in a task; without a URI, to changes of the lists."""
-        self._subscriptions[uri] = asyncio.get_running_loop().create_task(self._hear(uri, client, wanted))
+        hearing = self._subscriptions[uri] = asyncio.get_running_loop().create_task(self._hear(uri, client, wanted))
+        hearing.add_done_callback(lambda _: self._heard(uri))
 
     async def _hear(self, uri: str, client: Client, wanted: dict[str, Any]) -> None:
         try:
@@ -318,9 +319,10 @@ class WorkbenchConnection:
         except McplumbError as error:
             if self._state == "open":
                 self.log.event(f"A subscription has ended. {error}", "warning")
-        finally:
-            del self._subscriptions[uri]
-            self._announce("state", {})
+
+    def _heard(self, uri: str) -> None:
+        del self._subscriptions[uri]
+        self._announce("state", {})
 
     def _changed(self, change: Change | Missed) -> None:
         if isinstance(change, Missed):
