@@ -110,7 +110,7 @@ class LifespanRunner:
             return
         import asyncio
 
-        if self._ending is not None:
+        while self._ending is not None:  # again: another user may have come and gone meanwhile
             # The next run may need resources that this one has not released yet.
             both = (self._ending, given_up)
             await asyncio.wait(both, timeout=within + _CANCEL_WAIT, return_when=asyncio.FIRST_COMPLETED)
