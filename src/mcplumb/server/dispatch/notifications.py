@@ -166,7 +166,8 @@ class ServerSubscriptions:
 
     def _flush_soon(self) -> None:
         if (self._flushing is None or self._flushing.done()) and self._session.endpoint.is_open:
-            self._flushing = self._session.loop.create_task(self._flush())
+            # Not by `create_task`: an eager task would send each of many changes by itself.
+            self._flushing = asyncio.Task(self._flush(), loop=self._session.loop)
 
     async def _flush(self) -> None:
         await self._session.connection.drained()

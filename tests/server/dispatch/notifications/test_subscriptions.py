@@ -14,6 +14,7 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
 from mcplumb.types.meta import SERVER_INFO, SUBSCRIPTION_ID
+from tests.client.peers import LOOPS
 from tests.kit.loop import PATIENCE, run, turns
 from tests.kit.products import revisions
 from tests.server.harness import ONE_OF_EACH_ERA, Id, Peer, Plain, make_server, methods_in, raw_client
@@ -117,23 +118,26 @@ async def test_a_legacy_client_is_told_only_once_it_is_ready() -> None:
         await peer.notification("notifications/tools/list_changed")
 
 
+@pytest.mark.parametrize("eager", LOOPS)
 @both_eras
-async def test_many_changes_of_one_moment_are_told_once(revision: Revision) -> None:
-    server = make_server()
+def test_many_changes_of_one_moment_are_told_once(revision: Revision, eager: bool) -> None:
+    async def main() -> None:
+        server = make_server()
+        async with raw_client(server, revision) as peer:
+            if revision.is_modern:
+                await listen(peer, **EVERYTHING)
+            await peer.settled()
+            peer.seen.clear()
+            for number in range(100):
+                server.add_tool(print_nothing, name=f"t{number}")
+                server.add_prompt(print_nothing, name=f"p{number}")
+            await peer.settled()
+            assert sorted(methods_in(peer.seen)) == [
+                "notifications/prompts/list_changed",
+                "notifications/tools/list_changed",
+            ]
 
-    async with raw_client(server, revision) as peer:
-        if revision.is_modern:
-            await listen(peer, **EVERYTHING)
-        await peer.settled()
-        peer.seen.clear()
-        for number in range(100):
-            server.add_tool(print_nothing, name=f"t{number}")
-            server.add_prompt(print_nothing, name=f"p{number}")
-        await peer.settled()
-        assert sorted(methods_in(peer.seen)) == [
-            "notifications/prompts/list_changed",
-            "notifications/tools/list_changed",
-        ]
+    run(main(), eager=eager)
 
 
 @both_eras
