@@ -21,6 +21,7 @@ from mcplumb.server.dispatch.client_input import InputNeeded
 from mcplumb.server.server import Server
 from mcplumb.types.client_features import ListRootsRequest
 from mcplumb.types.meta import LOG_LEVEL
+from tests.client.peers import LOOPS
 from tests.kit.loop import PATIENCE, happens, run, turns
 from tests.kit.results import text_of
 from tests.server.harness import ABLE, ONE_OF_EACH_ERA, Plain, make_server, raw_client
@@ -381,25 +382,29 @@ async def _url(ctx: Context, message: str) -> str:
 
 
 @pytest.mark.req("MRT-1")
-async def test_questions_of_a_task_group_are_asked_at_once() -> None:
-    async with raw_client(asking_server(), capabilities=ABLE) as peer:
-        asked = await peer.call("ask_all")
-        assert asked["resultType"] == "input_required"
-        requests = asked["inputRequests"]
-        assert [requests[str(number + 1)]["params"]["message"] for number in range(12)] == [
-            f"Question {number}?" for number in range(12)
-        ]
-        actions = ["accept", "decline", "cancel"] * 4
-        result = await peer.result(
-            "tools/call",
-            {
-                "name": "ask_all",
-                "arguments": {},
-                "requestState": asked["requestState"],
-                "inputResponses": {str(number + 1): {"action": actions[number]} for number in range(12)},
-            },
-        )
-        assert result["structuredContent"] == actions
+@pytest.mark.parametrize("eager", LOOPS)
+def test_questions_of_a_task_group_are_asked_at_once(eager: bool) -> None:
+    async def main() -> None:
+        async with raw_client(asking_server(), capabilities=ABLE) as peer:
+            asked = await peer.call("ask_all")
+            assert asked["resultType"] == "input_required"
+            requests = asked["inputRequests"]
+            assert [requests[str(number + 1)]["params"]["message"] for number in range(12)] == [
+                f"Question {number}?" for number in range(12)
+            ]
+            actions = ["accept", "decline", "cancel"] * 4
+            result = await peer.result(
+                "tools/call",
+                {
+                    "name": "ask_all",
+                    "arguments": {},
+                    "requestState": asked["requestState"],
+                    "inputResponses": {str(number + 1): {"action": actions[number]} for number in range(12)},
+                },
+            )
+            assert result["structuredContent"] == actions
+
+    run(main(), eager=eager)
 
 
 def test_a_fault_beside_a_question_is_a_fault(caplog: pytest.LogCaptureFixture) -> None:

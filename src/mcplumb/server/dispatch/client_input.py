@@ -9,6 +9,7 @@ Most servers never ask, so this module is loaded with the first question.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -260,6 +261,11 @@ async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None 
             return read(kind, call.answers.get(key, request), what="client's answer")
         except DecodeError as error:
             raise RequestError(INVALID_PARAMS, str(error)) from error
+        except InputNeeded:
+            if call.session.loop.get_task_factory() is not None:
+                # It may start tasks at once: this one must not end a group whose other tasks have not asked yet.
+                await asyncio.sleep(0)
+            raise
     try:
         params = for_revision(_with_id(request), admitted.revision).params
     except NotInRevision as error:
