@@ -8,6 +8,8 @@ import pytest
 
 from mcplumb.transports.http_server.asgi_request import ClientDisconnected, Refusal
 from mcplumb.wire.messages import ErrorDetail
+from tests.client.peers import LOOPS
+from tests.kit.loop import run
 from tests.transports.http_server.asgi import Asgi, part, turn
 
 
@@ -136,6 +138,22 @@ async def test_whoever_watches_is_told_when_the_client_leaves() -> None:
     await turn()
     assert told == ["second"]
     asgi.request.unwatch()
+
+
+@pytest.mark.parametrize("eager", LOOPS)
+def test_whoever_watches_a_client_that_has_left_is_told_later(eager: bool) -> None:
+    """Not within `watch`, whose caller is only being made."""
+
+    async def main() -> None:
+        told: list[str] = []
+        asgi = Asgi()
+        asgi.left.set()
+        asgi.request.watch(lambda: told.append("told"))
+        assert told == []
+        await turn()
+        assert told == ["told"]
+
+    run(main(), eager=eager)
 
 
 async def test_who_does_not_watch_any_more_is_not_told() -> None:

@@ -222,7 +222,8 @@ class HttpRequest:
         """
         self._gone = gone
         if self._watcher is None:
-            self._watcher = asyncio.get_running_loop().create_task(self._watch())
+            # Not by `create_task`: an eager task would call `gone` here, if the client has disconnected already.
+            self._watcher = asyncio.Task(self._watch(), loop=asyncio.get_running_loop())
 
     def unwatch(self) -> None:
         """Stop watching. May be called at any time."""
