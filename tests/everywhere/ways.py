@@ -86,6 +86,19 @@ def at_address(address: str, revision: str, *, is_sse: bool = False, has_tls: bo
     return way
 
 
+def with_eager_tasks(way: Way) -> Way:
+    """The same on a loop that runs the first step of a task at once, as programs may choose."""
+
+    @asynccontextmanager
+    async def eager() -> AsyncIterator[Reach]:
+        if sys.version_info >= (3, 12):
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        async with way() as reach:
+            yield reach
+
+    return eager
+
+
 WAYS: dict[str, Way] = {
     "memory": in_memory(MODERN),
     "memory, legacy": in_memory(LEGACY),
@@ -102,7 +115,12 @@ WAYS: dict[str, Way] = {
 }
 
 #: The ways of every run: both eras, in memory, with a process, over a socket and over HTTP.
-USUAL_WAYS = ("memory", "memory, legacy", "stdio", "tcp", "http", "http, legacy")
+USUAL_WAYS = ["memory", "memory, legacy", "stdio", "tcp", "http", "http, legacy"]
+
+if sys.version_info >= (3, 12):
+    WAYS["memory, eager tasks"] = with_eager_tasks(in_memory(MODERN))
+    WAYS["http, eager tasks, legacy"] = with_eager_tasks(at_address("http://127.0.0.1:0/mcp", LEGACY))
+    USUAL_WAYS += ["memory, eager tasks", "http, eager tasks, legacy"]
 
 everywhere = pytest.mark.parametrize("way", sampled(WAYS, USUAL_WAYS))
 
