@@ -25,7 +25,6 @@ import msgspec
 from msgspec import Raw
 
 from mcplumb.errors import ToolError, UsageError
-from mcplumb.protocol.subscription_state import ListTopic
 from mcplumb.server.context import Context
 from mcplumb.server.results import Output, Structured, output_as_object, output_of, output_with_schema
 from mcplumb.server.schema.signature import Signature, header_schema, headers_in, inspect_function
@@ -36,6 +35,7 @@ from mcplumb.types.tools import Tool, ToolAnnotations
 
 if TYPE_CHECKING:
     from mcplumb.protocol.http_headers import ParamHeaders
+    from mcplumb.protocol.subscription_state import ListTopic
 
 __all__ = [
     "BadCursor",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.protocol.subscription_state import Change, ListTopic
 from mcplumb.revisions import allowed_revisions
 from mcplumb.rpc.thread_pool import ThreadPool
 from mcplumb.server.active_sessions import ActiveSessions, Lifespan, LifespanRunner, bind_lifespan
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     import ssl
 
     from mcplumb.protocol.http_headers import ParamHeaders
+    from mcplumb.protocol.subscription_state import Change, ListTopic
     from mcplumb.recording.recorded_trace import Place
     from mcplumb.recording.recording_format import By
     from mcplumb.server.address_host import OnReady
@@ -326,6 +326,8 @@ class Server:
 
     def resource_changed(self, uri: str) -> None:
         """Notify the clients that subscribed to a resource that it has changed."""
+        from mcplumb.protocol.subscription_state import Change  # most servers announce nothing
+
         self._announce(Change("updates", uri))
 
     # Prompts, completions
@@ -613,6 +615,8 @@ class Server:
 
     def _list_changed(self, topic: ListTopic) -> None:
         if self._replicas:
+            from mcplumb.protocol.subscription_state import Change
+
             self._announce(Change(topic))
         else:
             self.active_sessions.for_each_session(lambda session: session.subscriptions.list_changed(topic))
