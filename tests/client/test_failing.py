@@ -116,6 +116,15 @@ def test_what_was_lost_alone_and_is_not_safe_is_not() -> None:
     visit({"tools/call": [BROKE_OFF]}, body)
 
 
+@pytest.mark.parametrize("params", [{}, {"name": []}])
+def test_a_lost_call_of_no_tool_is_not_sent_again(params: dict[str, Any]) -> None:
+    async def body(client: Client) -> None:
+        with pytest.raises(RequestLost, match=r"tools/call.*unknown. The answer broke off."):
+            await client.request("tools/call", params)
+
+    visit({"tools/call": [BROKE_OFF]}, body)
+
+
 def test_what_cannot_have_arrived_is_sent_once_more_and_no_oftener() -> None:
     closed = Closed("Nobody is there.")
 

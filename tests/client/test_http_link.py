@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb import Client, ConnectError, Context, HttpError, RequestLost, Server, UsageError, connect
+from mcplumb import Client, ConnectError, Context, HttpError, RemoteError, RequestLost, Server, UsageError, connect
 from mcplumb.client.http_link import HttpLink
 from mcplumb.client.known_tools import ToolRegistry
 from mcplumb.limits import DEFAULT_LIMITS
@@ -18,7 +18,7 @@ from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.subscription_state import Change, Missed
 from mcplumb.transports.address import HttpAddress
 from mcplumb.types.tools import Tool, ToolAnnotations
-from mcplumb.wire.messages import Request
+from mcplumb.wire.messages import INVALID_PARAMS, Request
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run
 from tests.kit.servers import serving
@@ -98,6 +98,14 @@ def test_the_tool_registry_says_which_arguments_go_into_headers() -> None:
     assert found is not None
     assert [header.name for header in found.headers] == ["Mcp-Param-City"]
     assert one._params_of(Request(1, "prompts/get", {"name": "weather"})) is None
+
+
+@pytest.mark.parametrize("params", [{}, {"name": []}, {"name": 3}])
+async def test_a_call_of_no_tool_is_sent_for_the_server_to_refuse(params: dict[str, Any]) -> None:
+    async with at_path(workshop()) as url, connect(url) as client:
+        with pytest.raises(RemoteError, match=r"The params cannot be read") as caught:
+            await client.request("tools/call", params)
+        assert caught.value.code == INVALID_PARAMS
 
 
 async def test_it_can_be_killed_before_it_is_opened_and_closed_twice() -> None:

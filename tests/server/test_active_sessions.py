@@ -210,6 +210,27 @@ async def test_a_user_that_is_cancelled_while_it_closes_leaves_it_to_itself() ->
     assert resource.events == ["open", "held at close", "close"]
 
 
+async def test_the_next_user_waits_for_the_end_that_a_cancelled_one_has_left() -> None:
+    resource = Resource(held_at="close")
+    lifespans = LifespanRunner(resource)
+
+    async def use() -> Any:
+        async with lifespans.running(never()) as value:
+            return value
+
+    user = asyncio.create_task(use())
+    await turns()
+    user.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await user
+    following = asyncio.create_task(use())
+    await turns()
+    assert resource.events == ["open", "held at close"]
+    resource.go.set()
+    assert await following == "value"
+    assert resource.events == ["open", "held at close", "close"] * 2
+
+
 def test_a_lifespan_that_does_not_want_to_be_cancelled_is_closed() -> None:
     events = []
 

@@ -13,6 +13,7 @@ import pytest
 from mcplumb import Server, connect
 from mcplumb.errors import ConnectError
 from mcplumb.limits import Limits
+from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.testing import Check, Pair, checks
 from mcplumb.transports import CarrierConnection, Connection
 from mcplumb.wire.message_decoder import BadMessage
@@ -114,6 +115,28 @@ async def test_a_client_and_a_server_over_carriers() -> None:
         assert [tool.name for tool in await client.list_tools()] == ["greet"]
         assert len(serving) == 2
     await asyncio.gather(*serving)
+
+
+async def test_a_client_releases_a_lost_carrier_before_it_opens_the_next_one() -> None:
+    server = Server("greeter")
+    carriers: list[Messenger] = []
+    logs_at_opening: list[list[str]] = []
+    serving: list[asyncio.Task[None]] = []
+
+    async def open_connection() -> Connection:
+        logs_at_opening.extend(carrier.log.copy() for carrier in carriers)
+        ours, theirs = messengers()
+        carriers.append(ours)
+        serving.append(asyncio.create_task(server.serve_connection(CarrierConnection(theirs))))
+        return CarrierConnection(ours)
+
+    async with connect(open_connection, restart=RestartPolicy(first_wait=0.01, jitter=0)) as client:
+        server.stop()
+        await serving[0]
+        await client.ping()
+    await asyncio.gather(*serving)
+    assert logs_at_opening == [["abort"]]
+    assert [carrier.log for carrier in carriers] == [["abort"], ["close"]]
 
 
 async def test_a_server_that_cannot_be_reached() -> None:

@@ -40,9 +40,9 @@ class HttpLink:
     """A link to a server at an ``http://`` or ``https://`` URL.
 
     ``headers`` and the bearer ``token`` are sent with every request to the server's origin, and to no other. ``auth``
-    gets tokens, and new ones when they expire. ``proxy``
-    is the URL of an HTTP proxy; the environment's proxy variables are ignored. ``http_sse``: True uses HTTP+SSE from
-    the start, False never, None detects it. ``trace`` sees every message.
+    gets tokens, and new ones when they expire. ``proxy`` is the URL of an HTTP proxy; the environment's proxy variables
+    are ignored. ``http_sse``: True uses HTTP+SSE from the start, False never, None detects it. ``trace`` sees every
+    message.
     """
 
     can_restart = True
@@ -132,9 +132,11 @@ class HttpLink:
         self._pool.kill()
 
     def _params_of(self, request: Request) -> ParamHeaders | None:
-        if self._registry is None or request.method != "tools/call":
+        # A request may be written by the user, who decides what is in its params.
+        name = request.params.get("name") if isinstance(request.params, dict) else None
+        if self._registry is None or request.method != "tools/call" or not isinstance(name, str):
             return None
-        return self._registry.param_headers(request.params["name"])
+        return self._registry.param_headers(name)
 
 
 def _make_pool(

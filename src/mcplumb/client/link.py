@@ -178,16 +178,19 @@ class CustomLink:
 
     def __init__(self, opens: Opens) -> None:
         self._opens = opens
+        self._connection: Connection | None = None
 
     async def open(self) -> Connection:
         """Call the user's function."""
+        self.kill()
         try:
-            return await self._opens()
+            self._connection = await self._opens()
         except McplumbError:
             raise
         except OSError as error:
             kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
             raise kind(f"The connection could not be opened: {error}.") from error
+        return self._connection
 
     def has_read(self) -> None:
         """Return None: the interface of transports does not show it."""
@@ -201,10 +204,14 @@ class CustomLink:
         return ""
 
     async def close(self) -> None:
-        """Do nothing: the connection has released everything."""
+        """Close the connection: one that was lost still holds what the transport needs."""
+        self.kill()
 
     def kill(self) -> None:
-        """Do nothing: the link holds nothing besides the connection."""
+        """Close the connection at once."""
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
 
 
 class SocketLink:

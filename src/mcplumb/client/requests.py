@@ -455,7 +455,9 @@ class Requests:
         policy = self._supervisor.settings.retry
         if method != "tools/call" or policy != "safe":
             return may_resend(method, policy=policy, sent=sent)
-        name = params["name"]
+        name = params.get("name")
+        if not isinstance(name, str):  # written by the user, who decides what is in the params
+            return False
         tool = self._registry.find(name)
         if tool is None:
             within = _LOOK_UP_TIMEOUT if timeout is None else min(timeout, _LOOK_UP_TIMEOUT)

@@ -93,7 +93,7 @@ class LifespanRunner:
         #: Whether there is a lifespan to run.
         self.are_needed = lifespan is not None
         self._users = 0
-        #: The task of a lifespan that is ending.
+        #: The task that waits for a lifespan to end.
         self._ending: asyncio.Task[None] | None = None
         #: The task, its value, and the event that ends it; None while there are no users.
         self._running: tuple[asyncio.Task[None], asyncio.Future[Any], asyncio.Event] | None = None
@@ -112,8 +112,7 @@ class LifespanRunner:
 
         while self._ending is not None:  # again: another user may have come and gone meanwhile
             # The next run may need resources that this one has not released yet.
-            both = (self._ending, given_up)
-            await asyncio.wait(both, timeout=within + _CANCEL_WAIT, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((self._ending, given_up), return_when=asyncio.FIRST_COMPLETED)
             if given_up.done():
                 yield None
                 return
@@ -130,22 +129,30 @@ class LifespanRunner:
         finally:
             self._users -= 1
             if not self._users:
-                self._running, self._ending = None, task
+                self._running = None
                 unused.set()
-                if opened.done():
-                    await asyncio.wait((task,), timeout=within)
-                if not task.done():
-                    task.cancel()
-                    await asyncio.wait((task,), timeout=_CANCEL_WAIT)
-                self._ending = None
-                if not task.done():
-                    import logging
+                # A task of its own, because it goes on, and is bounded, even if this user does not wait for it.
+                self._ending = asyncio.create_task(self._end(task, within if opened.done() else 0.0))
+                await asyncio.shield(self._ending)
 
-                    logging.getLogger("mcplumb.server").warning(
-                        "The lifespan of the server does not end and is abandoned."
-                    )
-                elif not task.cancelled():
-                    task.result()
+    async def _end(self, task: asyncio.Task[None], within: float) -> None:
+        """Wait until the lifespan has ended, cancel it if it takes longer, and raise what its exit raised."""
+        import asyncio
+
+        try:
+            if within:
+                await asyncio.wait((task,), timeout=within)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,), timeout=_CANCEL_WAIT)
+        finally:
+            self._ending = None
+        if not task.done():
+            import logging
+
+            logging.getLogger("mcplumb.server").warning("The lifespan of the server does not end and is abandoned.")
+        elif not task.cancelled():
+            task.result()
 
     async def _run(self, lifespan: _BoundLifespan, opened: asyncio.Future[Any], unused: asyncio.Event) -> None:
         import asyncio
