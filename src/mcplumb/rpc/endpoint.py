@@ -107,7 +107,8 @@ class Endpoint:
         self._start_task = TaskStarter(self.loop).start
         # Each request begins with the context variables of the task that serves the connection.
         self._fresh_context: Callable[[], Context] = copy_context().copy
-        self._tasks: set[asyncio.Task[Any]] = set()
+        #: The tasks that run, each with its request, if it runs one.
+        self._tasks: dict[asyncio.Task[Any], Handled | None] = {}
         self._batches = Batches()
         self._max_queued = max_queued
         #: Requests beyond the cap, in order. A plain dict would step over all that have left to find the first.
@@ -156,8 +157,8 @@ class Endpoint:
                 task = self._start_task(outcome, self._fresh_context())
                 if not task.done():
                     request.task = task
-                    self._tasks.add(task)
-                    task.add_done_callback(partial(self._finish_task, request))
+                    self._tasks[task] = request
+                    task.add_done_callback(self._finish_task)
                     return
                 try:
                     outcome = task.result()
@@ -294,9 +295,9 @@ class Endpoint:
         self._is_held_back = True
         self.pause_if_queue_is_full()
 
-    def _finish_task(self, request: Handled, task: asyncio.Task[Outcome]) -> None:
+    def _finish_task(self, task: asyncio.Task[Outcome]) -> None:
         """End a request whose coroutine had to wait and has now returned."""
-        self._tasks.discard(task)
+        request: Any = self._tasks.pop(task)
         outcome = self._outcome_of(request, task)
         if outcome is None:
             return
@@ -502,8 +503,8 @@ class Endpoint:
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Hold a task until it ends, and cancel it with the connection."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def wait_for_tasks(self, within: float) -> None:
         """Give cancelled tasks this many seconds to end."""
