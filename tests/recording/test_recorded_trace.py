@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from mcplumb import Bridge, Server, UsageError, connect
+from mcplumb.recording.recordings_folder import is_live
 from mcplumb.tap.read_session import SessionReader
-from tests.kit.loop import blocking_until
+from tests.kit.loop import blocking_until, until
 from tests.kit.servers import serving
 
 CODE = """
@@ -72,6 +74,19 @@ async def test_a_client_that_reconnects_goes_on_in_its_recording(tmp_path: Path)
     states = [(call.name, call.state) for call in session.transcript.calls() if call.method == "tools/call"]
     assert states == [("crash", "lost"), ("echo", "answered")]
     assert session.findings.found == []
+
+
+async def test_a_client_that_is_not_waited_for_completes_its_recording(tmp_path: Path) -> None:
+    place = tmp_path / "a"
+    client = await connect(made(), record=place)
+    await client.call_tool("echo", {"text": "hi"})
+    closing = asyncio.create_task(client.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await until(lambda: place.exists() and not is_live(place))
+    assert ("tools/call", "answered") in methods(place)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:0/mcp", "unix"])

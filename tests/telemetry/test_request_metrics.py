@@ -122,6 +122,15 @@ async def test_what_is_open_is_shown() -> None:
         assert found.number("mcplumb_requests_in_flight") == found.number("mcplumb_subscriptions") == 0
 
 
+async def test_an_address_that_is_not_served_any_more_is_not_asked() -> None:
+    server, _ = example()
+    async with serving(server, ADDRESS, http=METRICS) as (url,):
+        assert "mcplumb_sessions" in await scrape(url)
+    families = {family.name for family in server.metrics.registry.snapshot()}
+    assert "mcplumb_requests_in_flight" in families
+    assert "mcplumb_sessions" not in families
+
+
 @pytest.mark.req("SCL-5")
 async def test_what_is_refused_is_counted() -> None:
     server, _ = example()

@@ -76,6 +76,21 @@ def test_a_wrong_address(text: str, said: str) -> None:
     assert str(caught.value).startswith(f"The address {text!r} cannot be used: ")
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("wss://me:secret@host/mcp", "wss://***@host/mcp"),
+        ("https:me:secret@host", "https:***@host"),
+        ("https://host/mcp?key=secret#part", "https://host/mcp?…"),
+    ],
+)
+def test_what_may_be_secret_in_a_wrong_address_is_not_repeated(text: str, shown: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_address(text)
+    assert str(caught.value).startswith(f"The address {shown!r} cannot be used: ")
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["https://me:secret@host/mcp", "tcp://secret@host:1"])
 def test_a_password_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(UsageError, match="no user name and no password") as caught:

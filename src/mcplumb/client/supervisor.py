@@ -110,8 +110,6 @@ class Supervisor:
                 self._announce_change()  # the task cannot do it if it is cancelled before its first step
         if task is not None and not task.done():
             await asyncio.wait((task,))
-        if self._recorded is not None:
-            await asyncio.to_thread(self._recorded.recorder.close)
 
     async def ready(self, what: str, within: float | None) -> ClientSession:
         """Wait for an open session and return it; raise if none is expected. ``what`` names the request in errors."""
@@ -326,6 +324,8 @@ class Supervisor:
             await self._handshake.session.close(min(_LAST_WRITE_WAIT, self.settings.stop.close_wait))
         await self.link.close()
         self.settings.input_handlers.close()
+        if self._recorded is not None:
+            await asyncio.to_thread(self._recorded.recorder.close)
         _logger.info("The connection is closed, and the server is released.")
 
 

@@ -73,8 +73,8 @@ class AddressHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._is_stopped = False
-        #: The recordings of all addresses.
-        self._recordings = ExitStack()
+        #: Closes the recordings of all addresses at the end, and forgets the numbers of their applications.
+        self._at_end = ExitStack()
         self._is_cancelling = False
         #: Functions that close the listeners; an HTTP listener waits up to this time for open connections.
         self._closers: list[Callable[[float], Coroutine[Any, Any, None]]] = []
@@ -128,12 +128,12 @@ class AddressHost:
                     await self._close()
         finally:
             server.active_sessions.leave(self)
-            self._recordings.close()
+            self._at_end.close()
 
     def _recorded(self, place: UnixAddress | TcpAddress | HttpAddress | None, trace: Trace | None) -> Trace | None:
         """Return the trace for one address, or for stdio."""
         transport = "stdio" if place is None else str(place).partition(":")[0].replace("https", "http")
-        return self._recordings.enter_context(self._server._recorded(transport, trace))
+        return self._at_end.enter_context(self._server._recorded(transport, trace))
 
     async def _open(self, place: UnixAddress | TcpAddress | HttpAddress, trace: Trace | None) -> str:
         """Open a listener at one address, and return the address with its actual port."""
@@ -158,6 +158,8 @@ class AddressHost:
             options = msgspec.structs.replace(options, path=place.path)
         app = self._server.asgi(options, serve=self._serve, trace=trace)
         app.answer_with(self._server.active_sessions)
+        if options.metrics:
+            self._at_end.callback(self._server.metrics.registry.forget_gauges, app)
         sockets = None if self._sockets is None else next(self._sockets)
         listener = await HttpListener.open(app, place, tls=self._tls, sockets=sockets)
         self._http_listeners.append(listener)

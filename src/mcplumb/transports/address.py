@@ -132,4 +132,11 @@ def _bracketed(host: str) -> str:
 
 
 def _invalid(text: str, what: str) -> UsageError:
+    scheme, colon, rest = text.partition(":")
+    if scheme.lower() != "unix":
+        # A password and a query may be secret.
+        where, query, _ = rest.partition("?")
+        user, _, host = where.rpartition("@")
+        mask = f"{'//' if user.startswith('//') else ''}***@" if user else ""
+        text = f"{scheme}{colon}{mask}{host}{'?…' if query else ''}"
     return UsageError(f"The address {text!r} cannot be used: {what}.")
