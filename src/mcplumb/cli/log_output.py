@@ -1,20 +1,17 @@
 """Logs, the message trace and the server's stderr: on stderr as far as wanted; logs and trace completely to a file.
 
-Trace lines are masked: values with secret names, and bearer tokens, are replaced.
+Trace lines are masked, as recordings are.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TextIO
-
-import msgspec
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from mcplumb.cli.render.output import clean, say
 from mcplumb.errors import UsageError
@@ -23,26 +20,13 @@ if TYPE_CHECKING:
     from mcplumb.cli.command_runner import GlobalOptions
     from mcplumb.types.notification_params import LogMessageParams
 
-__all__ = ["MASK", "ServerStderr", "Tracer", "logs", "masked", "show_log"]
+__all__ = ["ServerStderr", "Tracer", "logs", "masked", "show_log"]
 
 
 # --- The trace ---
 
-#: The replacement of a secret.
-MASK = "***"
 #: The maximum number of characters of a message.
 _MAX_LENGTH = 4000
-#: The maximum depth that is searched for secrets; deeper values are not shown.
-_MAX_DEPTH = 50
-
-# Names of secret values. Progress and page tokens are no secrets.
-_SECRET = re.compile(
-    r"(?i)pass(word|wd|phrase)|secret|credential|api[_-]?key|access[_-]?key|private[_-]?key|authorization|cookie|"
-    r"(^|[_-]|access|refresh|bearer|auth|id|session)token$"
-)
-_HARMLESS = frozenset(("progresstoken", "pagetoken", "nexttoken"))
-# Credentials that are recognisable in any text.
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
 
 
 class Tracer:
@@ -61,32 +45,11 @@ class Tracer:
 
 def masked(line: bytes) -> str:
     """Return a message as printable text: secrets masked, control characters escaped, and cut to a maximum length."""
-    try:
-        shown = msgspec.json.encode(_without_secrets(msgspec.json.decode(line), 0)).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        shown = line.decode("utf-8", "backslashreplace")
-    shown = _BEARER.sub(rf"\1 {MASK}", shown)
+    from mcplumb.recording.mask_secrets import mask_text  # most commands trace nothing
+
+    shown = mask_text(line.decode("utf-8", "backslashreplace"))
     more = f" … ({len(line)} bytes)" if len(shown) > _MAX_LENGTH else ""
     return clean(shown[:_MAX_LENGTH]).replace("\n", "\\n").replace("\t", "\\t") + more
-
-
-def _without_secrets(value: Any, depth: int) -> Any:
-    if depth > _MAX_DEPTH:
-        return "…"
-    if isinstance(value, dict):
-        return {
-            name: MASK
-            if _is_secret(name) and isinstance(inner, str | int | float)
-            else _without_secrets(inner, depth + 1)
-            for name, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [_without_secrets(inner, depth + 1) for inner in value]
-    return value
-
-
-def _is_secret(name: str) -> bool:
-    return _SECRET.search(name) is not None and name.lower().replace("_", "").replace("-", "") not in _HARMLESS
 
 
 # --- The server's stderr ---

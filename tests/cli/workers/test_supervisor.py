@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from contextlib import ExitStack
@@ -84,6 +85,22 @@ def test_a_reload_lets_calls_finish(app: Path) -> None:
         assert answers == [str(old)]
         until(lambda: not is_alive(old), "the end of the old worker")
         assert int(running.call("pid")) != old
+
+
+def test_a_reload_that_cannot_start_a_process_changes_nothing(app: Path) -> None:
+    with fleet(app) as running:
+        running.call("pid")
+        before, supervisor = running.pids(), running.process.pid
+        limits = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (0, limits[1]))
+        running.signal(signal.SIGHUP)
+        until(lambda: "The reload ends here" in running.log, "the end of the reload")
+        assert "Worker 1 cannot be started: [Errno 24] Too many open files." in running.log
+        assert running.pids() == before
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, limits)
+        running.signal(signal.SIGHUP)
+        until(lambda: "All workers are replaced." in running.log, "the reload")
+        assert running.pids().isdisjoint(before)
 
 
 def test_a_reload_of_what_does_not_load_changes_nothing(app: Path) -> None:

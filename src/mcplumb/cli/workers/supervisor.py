@@ -53,6 +53,7 @@ _STOP_GRACE = 8.0
 _COUNT_WITHIN = 1.0
 #: Seconds for the system to end a process that was killed.
 _KILL_WAIT = 2.0
+_RELOAD_ENDS = "The reload ends here, and the other workers stay as they are. %s"
 
 
 class WorkersFailed(ConnectError):
@@ -260,9 +261,9 @@ class Supervisor:
     # --- The end of a worker ---
 
     def _exited(self, worker: _Worker) -> None:
-        self._spawn(self._bury(worker))
+        self._spawn(self._record_exit(worker))
 
-    async def _bury(self, worker: _Worker) -> None:
+    async def _record_exit(self, worker: _Worker) -> None:
         """Note the end of a worker, and plan another one if it was not told to leave."""
         worker.signal(signal.SIGKILL)  # children that it has left behind; its pid is reserved until it is reaped
         end = reap(worker.pid) or Exit()
@@ -336,12 +337,17 @@ class Supervisor:
             self._restarters[place] = Restarter(_RESTART)
             self._start_in(place)
             return True
-        old, new = self._workers[place], self._start(place)
+        old = self._workers[place]
+        try:
+            new = self._start(place)
+        except OSError as error:
+            _logger.error(_RELOAD_ENDS, f"Worker {place} cannot be started: {error}.")  # noqa: TRY400 - it says all
+            return False
         why = await _failure(new.started, _READY_WITHIN)
         if why is not None:
             new.is_leaving = True
             new.signal(signal.SIGKILL)
-            _logger.error("The reload ends here, and the other workers stay as they are. %s", why)
+            _logger.error(_RELOAD_ENDS, why)
             return False
         # The old one may have died meanwhile, and have been replaced.
         if place in self._timers:
@@ -351,10 +357,10 @@ class Supervisor:
         restarter.started(now)
         restarter.connected(now)
         old, self._workers[place] = self._workers.get(place, old), new
-        await self._let_go(old)
+        await self._end_worker(old)
         return True
 
-    async def _let_go(self, worker: _Worker) -> None:
+    async def _end_worker(self, worker: _Worker) -> None:
         """Let a worker finish what it has, and wait for its end."""
         worker.leave()
         await asyncio.wait((worker.exited,), timeout=worker.stop_within + _STOP_GRACE)
