@@ -92,13 +92,41 @@ def test_a_function_that_is_too_slow_misses_the_oldest_news() -> None:
 
 
 async def test_any_awaitable_will_do() -> None:
-    loop = asyncio.get_running_loop()
-    queue = CallbackQueue(loop.create_future, "f")
+    awaited: list[asyncio.Future[None]] = []
+
+    def callback() -> asyncio.Future[None]:
+        awaited.append(asyncio.get_running_loop().create_future())
+        return awaited[-1]
+
+    queue = CallbackQueue(callback, "f")
     queue.put()
     queue.put()
     await turns()
     queue.stop()
     queue.stop()
+    await turns()
+    assert [future.cancelled() for future in awaited] == [True, False]
+
+
+async def test_a_callback_that_is_cancelled_from_elsewhere_does_not_end_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[int] = []
+    elsewhere = asyncio.get_running_loop().create_future()
+
+    async def callback(number: int) -> None:
+        if not number:
+            await elsewhere
+        seen.append(number)
+
+    queue = CallbackQueue(callback, "on_log")
+    for number in range(3):
+        queue.put(number)
+    await turns()
+    elsewhere.cancel()
+    await queue.finish(None)
+    assert seen == [1, 2]
+    assert caplog.messages == ["The callback on_log was cancelled."]
 
 
 def test_finishing_takes_no_longer_than_it_may() -> None:

@@ -234,6 +234,24 @@ async def test_a_server_that_is_not_there_is_reported(tmp_path: Path) -> None:
     assert [record.event for record in records(place)] == [None, "disconnected"]
 
 
+async def test_a_response_that_is_not_http_does_not_bring_secrets_into_the_recording(tmp_path: Path) -> None:
+    async def echo(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"no HTTP, but your key hunter2\r\n\r\n")
+
+    async with (
+        raw_server(echo) as (url, _),
+        tapping(url, tmp_path / "a") as (at, _),
+        aiohttp.ClientSession() as session,
+    ):
+        async with session.get(f"{at}/mcp?key=hunter2") as answer:
+            assert answer.status == 502
+            assert "hunter2" not in await answer.text()
+    (failure,) = [record for record in records(tmp_path / "a") if record.event == "disconnected"]
+    assert failure.reason is not None
+    assert failure.reason.startswith("The server could not be reached, or ended the connection: ")
+    assert "hunter2" not in failure.reason
+
+
 async def test_a_server_that_dies_within_a_response_cuts_it_off(tmp_path: Path) -> None:
     async def answer(_: Any, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")

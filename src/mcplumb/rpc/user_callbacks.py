@@ -76,6 +76,11 @@ class CallbackQueue:
         while self._backlog:
             try:
                 await self._backlog.popleft()
+            except asyncio.CancelledError:
+                if self._task is None or self._task.cancelling():
+                    raise
+                # What the callback awaited was cancelled: that is its affair, and the others are called all the same.
+                _logger.exception("The callback %s was cancelled.", self._name)
             except Exception:
                 _logger.exception("The callback %s raised an exception.", self._name)
 

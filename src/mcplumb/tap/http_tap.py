@@ -25,6 +25,7 @@ from mcplumb.recording.recorder import Recorder
 from mcplumb.recording.recording_format import Http, Record, Side, Target, line_record
 from mcplumb.tap.request_spans import configured_spans
 from mcplumb.transports.address import HttpAddress
+from mcplumb.transports.http_client.connection_pool import fault
 from mcplumb.transports.http_server.asgi_request import HttpRequest, Receive, Refusal, Scope, Send
 from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.http_server.origin import OriginCheck
@@ -169,10 +170,10 @@ class HttpTap:
             exchange.end("server")
             await send({"type": "http.response.body", "body": b""})
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            exchange.fail(f"The server could not be reached, or ended the connection: {_words(error)}.")
+            exchange.fail(f"The server could not be reached, or ended the connection: {fault(error)}.")
             # A response that has begun is not completed, so the connection to the client is cut off, too.
             if not begun:
-                await _respond(send, 502, f"The tap cannot reach the server: {_words(error)}.")
+                await _respond(send, 502, f"The tap cannot reach the server: {fault(error)}.")
 
 
 class _Exchange:
@@ -274,10 +275,6 @@ class _Exchange:
             self._recorder.put(line_record(t, side, body, http=http, cut=cut, torn=torn), len(body))
         else:
             self._recorder.put(Record(t=t, sender=side, http=http), 0)
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
 
 
 def _pairs(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
