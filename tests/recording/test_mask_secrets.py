@@ -60,6 +60,11 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
         ("X-Api-Key: abc", "X-Api-Key: ***"),
         ("Set-Cookie: sid=abc; Path=/", "Set-Cookie: ***"),
         ("authorization: Token abc", "authorization: Token ***"),
+        # Within a value that is no secret itself
+        ("env: PASSWORD=hunter2", "env: PASSWORD=***"),
+        ("stderr:\nPASSWORD=hunter2", "stderr:\nPASSWORD=***"),
+        ("url=https://h/?token=abcdef&x=1", "url=https://h/?token=***&x=1"),
+        ("command='run --secret=abcdef'", "command='run --secret=***'"),
         # Addresses
         ("postgres://me:abc@db/x", "postgres://***@db/x"),
         ('{"url":"https:\\/\\/me:abc@h\\/x"}', '{"url":"https:\\/\\/***@h\\/x"}'),
@@ -164,8 +169,24 @@ def test_no_text_makes_masked_json_invalid(value: dict[str, Any]) -> None:
         '"name":"token","value":"' * 40_000,
         "x-" * 500_000 + "token",
         "://token" * 100_000 + "@",
+        "token" + "a=b:c1=d" * 100_000,
+        "a='token: a1" * 100_000,
+        "tokens=abcdef" * 100_000,
     ],
-    ids=["backslashes", "eyJ", "members", "nested", "keys", "blanks", "pairs", "headers", "addresses"],
+    ids=[
+        "backslashes",
+        "eyJ",
+        "members",
+        "nested",
+        "keys",
+        "blanks",
+        "pairs",
+        "headers",
+        "addresses",
+        "assignments",
+        "quoted assignments",
+        "plural assignments",
+    ],
 )
 def test_no_text_keeps_a_recorder_busy(text: str) -> None:
     """A search that takes quadratic time would need hours for these."""

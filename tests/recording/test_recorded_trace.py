@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mcplumb import Bridge, Server, UsageError, connect
+from mcplumb import Bridge, RequestLost, Server, UsageError, connect
 from mcplumb.recording.recordings_folder import is_live
 from mcplumb.tap.read_session import SessionReader
 from tests.kit.loop import blocking_until, until
@@ -76,6 +76,20 @@ async def test_a_client_that_reconnects_goes_on_in_its_recording(tmp_path: Path)
     assert session.findings.found == []
 
 
+async def test_what_a_crashed_server_wrote_is_masked_in_the_recording(tmp_path: Path) -> None:
+    place = tmp_path / "a"
+    crash = "import sys; print('PASSWORD=hunter2', file=sys.stderr, flush=True); os._exit(9)"
+    (tmp_path / "echo.py").write_text(CODE.replace("os._exit(9)", crash))
+    command = [sys.executable, str(tmp_path / "echo.py"), "--token", "hunter2"]
+    async with connect(command, record=place, stderr="capture") as client:
+        with pytest.raises(RequestLost, match="PASSWORD=hunter2"):
+            await client.call_tool("crash")
+        await client.ping()
+    text = place.read_text()
+    assert "PASSWORD=***" in text
+    assert "hunter2" not in text
+
+
 async def test_a_client_that_is_not_waited_for_completes_its_recording(tmp_path: Path) -> None:
     place = tmp_path / "a"
     client = await connect(made(), record=place)
@@ -86,6 +100,7 @@ async def test_a_client_that_is_not_waited_for_completes_its_recording(tmp_path:
     with pytest.raises(asyncio.CancelledError):
         await closing
     await until(lambda: place.exists() and not is_live(place))
+    await client.close()  # for the task that went on
     assert ("tools/call", "answered") in methods(place)
 
 

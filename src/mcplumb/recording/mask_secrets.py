@@ -73,16 +73,23 @@ _PAIR = re.compile(
     rf'(?i)(?P<start>(?P<b>{_BACKSLASHES})"(?:name|key)(?P=b)"{_SPACE}:{_SPACE}(?P=b)"(?P<name>[^"\\]{{1,80}})'
     rf'(?P=b)"{_SPACE},{_SPACE}(?P=b)"value(?P=b)"{_SPACE}:{_SPACE}(?P=b)")(?P<text>{_STRING})'
 )
-# An assignment: in a program's source or output with a quoted value; of a variable, or in an address; or in a log, if
-# the value looks like no word. In JSON, a quote without backslashes would end the string, and after the end of a string
-# within a string comes a comma, a colon or a bracket.
+# The start of an assignment: in a program's source or output with a quoted value; of a variable, or in an address; or
+# in a log, if the value looks like no word. In JSON, a quote without backslashes would end the string, and after the
+# end of a string within a string comes a comma, a colon or a bracket.
 _ASSIGNED = (
     r"(?<![A-Za-z0-9_])(?P<name>[A-Za-z_][\w.-]{{0,60}}+)(?:"
-    r"(?P<quoted>(?:\\{{0,15}}')?\s{{0,4}}[:=]\s{{0,4}}{quote})[^\"'\\\s,:\]}}][^\"'\\]*+|"
-    r"(?P<equals>=)[^\s\"'\\&;,]{{4,}}+|(?P<colon>\s{{0,4}}:\s{{1,4}})(?=[^\s\"'\\\d]{{0,60}}\d)[^\s\"'\\]{{6,}}+)"
+    r"(?P<quoted>(?:\\{{0,15}}')?\s{{0,4}}[:=]\s{{0,4}}{quote})(?=[^\"'\\\s,:\]}}])|"
+    r"(?P<equals>=)(?=[^\s\"'\\&;,]{{4}})|"
+    r"(?P<colon>\s{{0,4}}:\s{{1,4}})(?=[^\s\"'\\\d]{{0,60}}\d)(?=[^\s\"'\\]{{6}}))"
 )
 _ASSIGNED_IN_JSON = re.compile(_ASSIGNED.format(quote=r"(?:'|(?<!\\)\\(?:\\\\){0,7}\")"))
 _ASSIGNED_IN_TEXT = re.compile(_ASSIGNED.format(quote=r"(?:'|\\{0,15}\")"))
+#: What is assigned, by the last group of the start.
+_VALUES: dict[str | None, re.Pattern[str]] = {
+    "quoted": re.compile(r"[^\"'\\]*"),
+    "equals": re.compile(r"[^\s\"'\\&;,]*"),
+    "colon": re.compile(r"[^\s\"'\\]*"),
+}
 # An option and its argument, in a command line or in a list.
 _OPTION = re.compile(
     rf"(?P<start>(?<![\w-])--(?P<name>[A-Za-z][\w-]{{0,60}}+)(?:(?P<b>{_BACKSLASHES})\"{_SPACE},{_SPACE}(?P=b)\"|"
@@ -145,7 +152,7 @@ def mask_text(text: str) -> str:
         if "value" in lower:
             found = _PAIR.sub(_mask_named, found)
         is_json = found.lstrip()[:1] in ("{", "[")
-        found = (_ASSIGNED_IN_JSON if is_json else _ASSIGNED_IN_TEXT).sub(_mask_assigned, found)
+        found = _mask_assigned(_ASSIGNED_IN_JSON if is_json else _ASSIGNED_IN_TEXT, found)
         if "--" in lower:
             found = _OPTION.sub(_mask_named, found)
         if any(header in lower for header in _HEADERS):
@@ -178,10 +185,15 @@ def _mask_named(match: re.Match[str]) -> str:
     return _mask_value(match) if is_secret_name(match["name"]) else match[0]
 
 
-def _mask_assigned(match: re.Match[str]) -> str:
-    name = match["name"]
-    sign = match["quoted"] or match["equals"] or match["colon"]
-    return f"{name}{sign}{MASK}" if is_secret_name(name) else match[0]
+def _mask_assigned(pattern: re.Pattern[str], text: str) -> str:
+    parts: list[str] = []
+    kept = at = 0
+    while (match := pattern.search(text, at)) is not None:
+        at = match.end()  # not that of the value, which may have a secret: "url=https://host/?token=…"
+        if is_secret_name(match["name"]) and (value := _VALUES[match.lastgroup].match(text, at)) is not None:
+            parts += text[kept:at], MASK
+            kept = at = value.end()
+    return "".join((*parts, text[kept:]))
 
 
 def _mask_value(match: re.Match[str]) -> str:

@@ -205,6 +205,9 @@ class RecordingWriter:
                 masked = line_record(record.t, record.sender, text.encode("utf-8", "surrogateescape"))
                 size = record.size or len(record.line or b"")
                 record = msgspec.structs.replace(record, text=masked.text, base64=masked.base64, masked=True, size=size)
+        if record.reason is not None and (reason := mask_text(record.reason)) is not record.reason:
+            # An error may quote the command of a server, and the end of its stderr.
+            record = msgspec.structs.replace(record, reason=reason, masked=True)
         if record.http is not None and (record.http.headers is not None or record.http.path is not None):
             record = msgspec.structs.replace(record, http=_without_secrets(record.http))
         return record
