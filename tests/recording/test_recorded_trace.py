@@ -80,7 +80,14 @@ async def test_what_a_crashed_server_wrote_is_masked_in_the_recording(tmp_path: 
     place = tmp_path / "a"
     crash = "import sys; print('PASSWORD=hunter2', file=sys.stderr, flush=True); os._exit(9)"
     (tmp_path / "echo.py").write_text(CODE.replace("os._exit(9)", crash))
-    command = [sys.executable, str(tmp_path / "echo.py"), "--token", "hunter2"]
+    command = [
+        sys.executable,
+        str(tmp_path / "echo.py"),
+        "--token",
+        "hunter2",
+        "--header",
+        "Authorization: Bearer hunter2",
+    ]
     async with connect(command, record=place, stderr="capture") as client:
         with pytest.raises(RequestLost, match="PASSWORD=hunter2"):
             await client.call_tool("crash")

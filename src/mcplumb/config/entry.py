@@ -62,21 +62,26 @@ def mask_values(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def mask_arguments(arguments: Iterable[str]) -> list[str]:
-    """Mask the values of options whose names look secret, and arguments that look like keys."""
+    """Mask the values of options whose names look secret, arguments that look like keys, and secrets within others.
+
+    An option may be a header, and an argument a command line of its own.
+    """
+    from mcplumb.recording.mask_secrets import mask_text
+
     shown: list[str] = []
     is_next_secret = False
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if _is_reference(argument):
+        if any(map(_is_reference, (argument, value, argument.partition(":")[2].lstrip()))):
             shown.append(argument)
         elif is_next_secret and not argument.startswith("-"):
             shown.append(MASK)
-        elif equals and not _is_reference(value) and (looks_secret(name) or _looks_like_key(value)):
+        elif equals and (looks_secret(name) or _looks_like_key(value)):
             shown.append(f"{name}={MASK}")
         elif "://" in argument:
-            shown.append(mask_url(argument))
+            shown.append(mask_text(mask_url(argument)))
         else:
-            shown.append(MASK if _looks_like_key(argument) else argument)
+            shown.append(MASK if _looks_like_key(argument) else mask_text(argument))
         is_next_secret = argument.startswith("-") and not equals and looks_secret(name)
     return shown
 

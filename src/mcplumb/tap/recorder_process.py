@@ -14,7 +14,6 @@ from pathlib import Path
 
 from mcplumb.config.entry import mask_arguments
 from mcplumb.errors import McplumbError
-from mcplumb.recording.mask_secrets import mask_text
 from mcplumb.recording.recorder import RecordingWriter, StreamRecords, new_header
 from mcplumb.recording.recording_format import Host, Record, Side, Target, read_recording
 from mcplumb.tap.recorder_link import CLIENT, EVENT, FRAME, LOST, SERVER, STDERR, RecorderOptions
@@ -43,7 +42,7 @@ def record_frames(pipe: int, options: RecorderOptions, given: list[int] | None, 
         "tap",
         "stdio",
         name=options.name or Path(options.command[0]).name,
-        target=Target(command=_masked(options.command) if options.masks else options.command),
+        target=Target(command=mask_arguments(options.command) if options.masks else options.command),
         host=Host(options.host, _program(options.host)),
         now=options.started,
         unique=options.id,
@@ -149,11 +148,6 @@ class _Frames:
                     os.kill(self._server, signal.SIGKILL)
             found.append(Record(t=self._t, event="disconnected", reason="The tap was killed, and its server with it."))
         return found
-
-
-def _masked(command: list[str]) -> list[str]:
-    """Mask secret arguments, and secrets within the others, such as those of a header or a shell's command line."""
-    return [mask_text(word) for word in mask_arguments(command)]
 
 
 def _recorded(writer: RecordingWriter) -> tuple[dict[int, int], float]:

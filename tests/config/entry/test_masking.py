@@ -57,6 +57,21 @@ def test_arguments(arguments: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("Authorization: Bearer hunter2", "Authorization: Bearer ***"),
+        ("Authorization: Bearer ${TOKEN}", "Authorization: Bearer ${TOKEN}"),
+        ("Authorization:${HEADER}", "Authorization:${HEADER}"),
+        ("--header=X-Api-Key: hunter2", "--header=X-Api-Key: ***"),
+        ("run --password hunter2 --fast", "run --password *** --fast"),
+        ("curl https://x.y -H 'Cookie: hunter2'", "curl https://x.y -H 'Cookie: ***'"),
+    ],
+)
+def test_headers_and_command_lines_as_arguments(argument: str, shown: str) -> None:
+    assert mask_arguments(["sh", "-c", argument]) == ["sh", "-c", shown]
+
+
+@pytest.mark.parametrize(
     ("url", "shown"),
     [
         ("https://x.y/mcp", "https://x.y/mcp"),
