@@ -21,12 +21,11 @@ settings.register_profile("ci", settings.get_profile("local"), derandomize=True,
 settings.register_profile("thorough", settings.get_profile("local"), max_examples=200)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# A shell that starts the tests in the background makes them, and all they start, deaf to SIGINT.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-# Under nohup they are deaf to SIGHUP.
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# A shell that starts the tests in the background makes them, and all they start, deaf to SIGINT and SIGQUIT, and nohup
+# to SIGHUP.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 # Until all tests are there, nearly nothing is garbage.
 gc.disable()

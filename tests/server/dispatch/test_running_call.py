@@ -21,6 +21,7 @@ from mcplumb.sync import Context as BlockingContext
 from mcplumb.types.meta import LOG_LEVEL
 from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel
 from mcplumb.wire.messages import Notification
+from tests.client.peers import skip
 from tests.kit.loop import PATIENCE, happens, run, turns
 from tests.kit.results import text_of
 from tests.server.harness import (
@@ -243,7 +244,9 @@ async def test_progress_waits_for_a_client_that_does_not_read() -> None:
         peer.connection.pause()
         request_id = peer.post_call("work", meta={**WANTED, LOG_LEVEL: "info"})
         await clogged.wait()
-        await asyncio.sleep(0.25)  # long enough for it to try in vain
+        for _ in range(2):  # it tries in vain
+            skip(0.2)
+            await turns()
         peer.connection.resume()
         await peer.until(lambda: progress_in(peer.seen))
         assert progress_in(peer.seen) == [10]
@@ -280,7 +283,8 @@ async def test_progress_that_is_held_back_is_forgotten_with_its_request(held_by:
         peer.connection.resume()
         await peer.settled()
         before = len(peer.seen)
-        await asyncio.sleep(0.3)  # long enough for a timer that was left behind
+        skip(60)  # for a timer that was left behind
+        await turns()
         assert len(peer.seen) == before
         assert 100 not in progress_in(peer.seen)
 

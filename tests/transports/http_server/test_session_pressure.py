@@ -14,6 +14,7 @@ from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.http_server.legacy_session import LegacySession
 from mcplumb.wire.message_decoder import decode_line
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
+from tests.client.peers import skip
 from tests.kit.loop import PATIENCE, turns
 from tests.transports.ends import Recorder
 from tests.transports.http_server.staged import Staged
@@ -219,11 +220,14 @@ async def test_a_session_is_idle_when_nothing_is_going_on() -> None:
     task = stage.post(posted, Request("x", "tools/call"))
     await turns()
     stage.session.expire_after(0.01, expired.set, confirmed_within=PATIENCE)
-    await asyncio.sleep(0.1)
+    skip(0.1)
+    await turns()
     listener.leave()
-    await asyncio.sleep(0.1)
+    skip(0.1)
+    await turns()
     task.cancel()
-    await asyncio.sleep(0.1)
+    skip(0.1)
+    await turns()
     assert not expired.is_set()
     stage.session.send(Result("x", {}))
     await expired.wait()
@@ -243,7 +247,8 @@ async def test_a_session_that_is_not_confirmed_expires_earlier() -> None:
         await stage.post(Staged(), notification)
     assert stage.session.is_confirmed
     stage.session.expire_after(PATIENCE, expired.set, confirmed_within=0.01)
-    await asyncio.sleep(0.1)
+    skip(0.1)
+    await turns()
     assert not expired.is_set()
 
 
@@ -252,9 +257,11 @@ async def test_a_session_that_is_closed_does_not_expire() -> None:
     expired = asyncio.Event()
     stage.session.expire_after(0.01, expired.set, confirmed_within=PATIENCE)
     stage.session.abort()
-    await asyncio.sleep(0.1)
+    skip(0.1)
+    await turns()
     stage.session.expire_after(0.01, expired.set, confirmed_within=PATIENCE)
-    await asyncio.sleep(0.1)
+    skip(0.1)
+    await turns()
     assert not expired.is_set()
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mcplumb.transports.http_server.app_lifetime import Lifetime
+from tests.kit.loop import turns
 
 
 async def test_it_begins_and_ends_in_one_task() -> None:
@@ -45,7 +46,7 @@ async def test_whoever_waits_for_its_beginning_hears_why_there_is_none() -> None
     assert lifetime.is_over
     await lifetime.close()
     Lifetime(held)  # nobody waits for this one
-    await asyncio.sleep(0.01)
+    await turns()
 
 
 async def test_whoever_ends_it_hears_what_went_wrong() -> None:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from mcplumb.transports.http_server.event_streams import HIGH_WATER, EventStream
-from tests.client.peers import LOOPS
-from tests.kit.loop import run
+from tests.client.peers import LOOPS, skip
+from tests.kit.loop import run, turns
 from tests.transports.http_server.asgi import Asgi, turn
 
 FOREVER = 1000.0
@@ -102,7 +102,9 @@ async def test_no_comments_are_written_while_events_are() -> None:
     stream, _ = _stream(asgi, keep_alive=0.001)
     asgi.gate.clear()
     stream.put(b"data: 1\n\n")
-    await asyncio.sleep(0.05)
+    for _ in range(3):
+        skip(0.05)
+        await turns()
     assert stream._queued == len(b"data: 1\n\n")
     asgi.gate.set()
     stream.end()
