@@ -491,14 +491,19 @@ async def test_an_enterprise_exchanges_the_token_of_its_user(tmp_path: Path, is_
 
 @pytest.mark.req("AUT-9")
 @pytest.mark.parametrize(
-    ("given", "sentence"), [(None, "must return a string, not NoneType"), (1, "failed with OSError")]
+    ("given", "sentence"),
+    [
+        (None, "must return a string, not NoneType"),
+        (OSError("The platform is away."), "failed with OSError"),
+        (StopIteration(), "failed with RuntimeError"),  # as of next(): no future can hold it
+    ],
 )
 async def test_a_function_for_tokens_that_has_none(tmp_path: Path, given: object, sentence: str) -> None:
     tokens: list[Any] = [given, "token-1", given]
 
     def source() -> Any:
-        if tokens[0] == 1:
-            raise OSError("The platform is away.")
+        if isinstance(tokens[0], Exception):
+            raise tokens[0]
         return tokens.pop(0)
 
     async with site(tmp_path) as place:

@@ -95,7 +95,7 @@ async def test_a_server_that_takes_no_bound_tokens(tmp_path: Path) -> None:
 
 async def test_a_program_that_wants_bound_tokens_takes_no_others(tmp_path: Path) -> None:
     async with site(tmp_path) as place:
-        with pytest.raises(AuthorizationError, match=r"'Bearer', which .* bound to a key \(DPoP\)") as caught:
+        with pytest.raises(AuthorizationError, match=r"'bearer', which .* bound to a key \(DPoP\)") as caught:
             async with connect(place.url, auth=place.oauth(dpop=True)):
                 pass
         assert caught.value.reason == "document"

@@ -350,6 +350,12 @@ def test_a_redirect_that_is_ambiguous(query: str) -> None:
     assert caught.value.reason == "redirect"
 
 
+@pytest.mark.parametrize("query", ["state=\udc80&code=a", "state=s&code=\udc80", "state=s&error=\udc80"])
+def test_a_pasted_redirect_that_is_no_text(query: str) -> None:
+    with pytest.raises(AuthorizationError, match=r"The redirect cannot be read\."):
+        read_redirect(f"{REDIRECT}?{query}", state="s", metadata=METADATA)
+
+
 AUTHORITY = Authority(resource=ENDPOINT, metadata=METADATA, scopes_supported=("r1", "r2"))
 
 

@@ -641,9 +641,13 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
             future.set_exception(error)
 
     def work() -> None:
-        value, failure = None, None
+        value: Any = None
+        failure: BaseException | None = None
         try:
             value = function(*arguments)
+        except StopIteration as error:  # for example of next(): a future cannot hold it
+            failure = RuntimeError("The function raised StopIteration.")
+            failure.__cause__ = error
         except BaseException as error:  # noqa: BLE001 - raised from the sign-in
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more

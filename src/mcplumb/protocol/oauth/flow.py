@@ -353,6 +353,7 @@ def _fits(client: ClientIdentity, settings: SignIn, *, scopes: tuple[str, ...], 
 def read_redirect(url: str, *, state: str, metadata: ServerMetadata) -> str:
     """Return the authorization code of a redirect; raise `AuthorizationError` if it answers another sign-in."""
     try:
+        url.encode()  # bytes that are no text reach us from a terminal as surrogates, which cannot be sent on
         pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True, max_num_fields=64)
     except ValueError:
         raise AuthorizationError("redirect", "The redirect cannot be read.", issuer=metadata.issuer) from None

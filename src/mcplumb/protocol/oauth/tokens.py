@@ -217,11 +217,12 @@ def request_token(
     kind = token.token_type.lower()
     # Who asked for a token that is bound to a key does not take one that anybody can use.
     if kind != ("bearer" if prover is None else "dpop"):
+        # Other types are not quoted, because a broken server may put a secret there.
+        named = f"the type {kind!r}" if kind in ("bearer", "dpop") else "an unknown type"
         wanted = "" if prover is None else ": one that is bound to a key (DPoP) was requested"
         raise AuthorizationError(
             "document",
-            f"{metadata.issuer} granted a token of the type {token.token_type[:50]!r}, which cannot be used here"
-            f"{wanted}.",
+            f"{metadata.issuer} granted a token of {named}, which cannot be used here{wanted}.",
             issuer=metadata.issuer,
         )
     if not _is_header_text(token.access_token):
@@ -262,8 +263,7 @@ def exchange_token(
     if token.issued_token_type != issued_token_type:
         raise AuthorizationError(
             "document",
-            f"{metadata.issuer} issued a token of the type {str(token.issued_token_type)[:100]!r} "
-            f"instead of {issued_token_type!r}.",
+            f"{metadata.issuer} issued a token of another type than {issued_token_type!r}.",
             issuer=metadata.issuer,
         )
     return token.access_token
