@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from joserfc.jwk import ECKey
 
-from mcplumb import HttpOptions, Principal, Server, connect
+from mcplumb import HttpOptions, McplumbError, Principal, Server, connect
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
 from mcplumb.stores.token_store import FileTokens, KeyringTokens
 from tests.cli.kit import on_terminal
@@ -357,7 +357,7 @@ async def test_without_a_terminal_a_command_says_how_to_get_more_scopes(tmp_path
         assert (code, "granted access to read." in err) == (0, True), err
         code, _, err = await said(tmp_path, "call", "write", "-s", place.url)
         assert code == 4
-        found = re.search(r"Sign in with: mcplumb (login .*)", err)
+        found = re.search(r"Sign in with 'mcplumb (login [^']*)'\.", err)
         assert found is not None, err
         assert "--scope write" in found[1]
         async with mcplumb(tmp_path, *found[1].split(), "--no-browser") as run:
@@ -368,6 +368,22 @@ async def test_without_a_terminal_a_command_says_how_to_get_more_scopes(tmp_path
         assert (code, "written" in out) == (0, True), err
         code, _, err = await said(tmp_path, "login", "-s", place.url, "--scope", "write")
         assert (code, "Signed in to" in err) == (0, True), "Nothing is missing, so there is nothing to open."
+
+
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+async def test_a_host_of_a_bridge_is_told_which_command_signs_in(tmp_path: Path, revision: str) -> None:
+    env = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "MCPLUMB_KEYRING": "0"}
+    async with notes(tmp_path) as place:
+        bridge = [sys.executable, "-m", "mcplumb", "bridge", "-s", place.url]
+        with pytest.raises(McplumbError, match=f"Sign in with 'mcplumb login -s {place.url}', or give a token: --"):
+            async with connect(bridge, env=env, revisions=[revision]) as client:
+                await client.call_tool("write")
+        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser") as run:
+            await run.visit()
+            assert (await run.done())[0] == 0
+        async with connect(bridge, env=env, revisions=[revision]) as client:
+            with pytest.raises(McplumbError, match=f"Sign in with 'mcplumb login -s {place.url} --scope write'"):
+                await client.call_tool("write")
 
 
 @pytest.mark.req("AUT-6")

@@ -36,7 +36,7 @@ async def test_the_error_says_that_signing_in_is_switched_off(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "command"),
     [
-        ({}, ", or mcplumb login -s {url} --scope b."),
+        ({}, ", or 'mcplumb login -s {url} --scope b'."),
         ({"user": "ann"}, None),
         ({"store": True}, None),
     ],

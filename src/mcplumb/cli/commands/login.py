@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
@@ -152,29 +151,32 @@ def signed_in(address: str) -> Entry | None:
 
 
 def default_sign_in(address: str) -> OAuth | None:
-    """Return the sign-in that commands use at an address: tokens that are kept, or a question in a terminal."""
+    """Return the sign-in that commands use at an address: tokens that are kept, or a question in a terminal.
+
+    Without a terminal, the error names the command that signs in.
+    """
     from mcplumb.protocol.oauth.discovery import may_get_tokens
 
     if not may_get_tokens(address):
         return None
 
-    from mcplumb.client.auth.oauth import OAuth
+    from mcplumb.client.auth.oauth import OAuth, login_command
 
     class AskingUser(OAuth):
         async def may_sign_in(self, missing: tuple[str, ...]) -> bool:
-            return await _asked(_shown(address), [clean_line(scope, _LONGEST) for scope in missing])
+            return is_terminal() and await _asked(_shown(address), [clean_line(scope, _LONGEST) for scope in missing])
+
+        def advice(self, server: str, missing: tuple[str, ...]) -> str | None:
+            if is_terminal():
+                return None
+            other = "" if missing else ", or give a token: --token-file FILE"
+            return f"Sign in with {login_command(server, missing)}{other}."
 
     return AskingUser(on_visit=_open_browser)
 
 
 async def _asked(address: str, missing: Sequence[str]) -> bool:
-    """Ask whether to sign in; without a terminal, say how. ``missing`` are scopes that were not granted yet."""
-    if not is_terminal():
-        words = shlex.join(
-            ["mcplumb", "login", "-s", address, *(word for each in missing for word in ("--scope", each))]
-        )
-        say(f"It asks for {'more scopes' if missing else 'a sign-in'}. Sign in with: {words}")
-        return False
+    """Ask whether to sign in. ``missing`` are scopes that were not granted yet."""
     what = f"for the scopes {', '.join(missing)}" if missing else "you to sign in"
     answer = ""
     while answer not in ("y", "yes", "n", "no"):

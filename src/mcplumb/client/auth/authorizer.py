@@ -15,7 +15,6 @@ import functools
 import inspect
 import logging
 import os
-import shlex
 import sys
 import threading
 import time
@@ -201,8 +200,8 @@ class Authorizer:
     async def authorize(self, refusal: HttpError) -> bool:
         """Ask the user for what a refused request needs. Return whether to send the request again.
 
-        Concurrent requests share one consent. Raises `HttpError`, the refusal with other advice, if the program has
-        switched signing in off.
+        Concurrent requests share one consent. Raises `HttpError`, the refusal with other advice, if the user could not
+        be asked.
         """
         challenge = bearer_challenge(refusal.www_authenticate)
         if refusal.status == 403 and (challenge is None or challenge.error != "insufficient_scope"):
@@ -218,21 +217,11 @@ class Authorizer:
         self._check_use(grant, challenge, refusal)
         if await self._acquire(grant, challenge):
             return True
-        auth = self._auth
-        if isinstance(auth, OAuth) and auth.sign_in is False:
-            raise _advised(refusal, self._how_to_sign_in(auth, _missing(grant, challenge))) from refusal
+        if isinstance(self._auth, OAuth):
+            advice = self._auth.advice(canonical_resource(self._endpoint), _missing(grant, challenge))
+            if advice is not None:
+                raise _advised(refusal, advice) from refusal
         return False
-
-    def _how_to_sign_in(self, auth: OAuth, missing: tuple[str, ...]) -> str:
-        """Say how to get what is missing, although this connection may not ask for it."""
-        words = ["mcplumb", "login", "-s", canonical_resource(self._endpoint)]
-        words += [word for scope in missing for word in ("--scope", scope)]
-        # The command keeps its tokens where programs look by default.
-        command = f", or {ascii(shlex.join(words))[1:-1]}" if auth.store is None and auth.user == "default" else ""
-        return (
-            "Signing in is switched off here, with OAuth(sign_in=False), and no tokens that are kept suffice. Sign in "
-            f"once, with OAuth(sign_in=True){command}."
-        )
 
     @property
     def grant(self) -> Grant | None:

@@ -6,6 +6,7 @@ Each class says which flow gets a grant. `Authorizer` drives the flow.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeAlias
@@ -31,6 +32,7 @@ __all__ = [
     "OnVisit",
     "TokenSource",
     "WorkloadIdentity",
+    "login_command",
 ]
 
 #: Shows the user the address to sign in at. It may return the address that the browser was redirected to, if it knows
@@ -150,6 +152,21 @@ class OAuth(Auth):
         """
         del missing
         return self.sign_in if isinstance(self.sign_in, bool) else self.sign_in()
+
+    def advice(self, server: str, missing: tuple[str, ...]) -> str | None:
+        """Return what the error says if the user could not be asked; None if the user did not want to sign in.
+
+        ``server`` is the address of the server, and ``missing`` are scopes that the user has not granted yet.
+        """
+        if self.sign_in is not False:
+            return None
+        # The command keeps its tokens where programs look by default.
+        has_command = self.store is None and self.user == "default"
+        command = f", or {login_command(server, missing)}" if has_command else ""
+        return (
+            "Signing in is switched off here, with OAuth(sign_in=False), and no tokens that are kept suffice. Sign in "
+            f"once, with OAuth(sign_in=True){command}."
+        )
 
     def flow(self, context: FlowContext) -> Flow[Grant]:
         """Return the flow of a sign-in."""
@@ -292,6 +309,12 @@ class EnterpriseManaged(Auth):
             prover=context.prover,
             make_prover=context.make_prover,
         )
+
+
+def login_command(server: str, missing: Iterable[str]) -> str:
+    """Return the command that signs in at an address, for these scopes besides those granted, in quotes."""
+    words = ["mcplumb", "login", "-s", server, *(word for scope in missing for word in ("--scope", scope))]
+    return f"'{ascii(shlex.join(words))[1:-1]}'"
 
 
 def _pinned(client: ClientIdentity, before: Grant | None) -> ClientIdentity:
