@@ -455,14 +455,14 @@ async def test_a_server_that_quotes_secrets_does_not_get_them_into_errors(tmp_pa
 
 
 @asynccontextmanager
-async def echoing(answer: bytes) -> AsyncIterator[str]:
-    """A server whose answer quotes the whole request in the place of ``%s``, with its line ends escaped."""
+async def echoing(answer: bytes, told: bytes | None = None) -> AsyncIterator[str]:
+    """A server whose answer quotes this, or the whole request without its line ends, in the place of ``%s``."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: (\d+)", head)
         body = b"" if length is None else await reader.readexactly(int(length[1]))
-        writer.write(answer % (head + body).replace(b"\r\n", b" "))
+        writer.write(answer % ((head + body).replace(b"\r\n", b" ") if told is None else told))
         await writer.drain()
         writer.close()
 
@@ -483,6 +483,22 @@ ECHOES = [
     b'HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n{"error": "%s"}',
     b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"access_token": ["%s"]}',
     b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"access_token": "x", "token_type": "%s"}',
+]
+
+_JSON, _EVENTS = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nConnection: close\r\n\r\n" % kind
+    for kind in (b"application/json", b"text/event-stream")
+)
+#: With the token in the place of ``%s``, where a message is awaited.
+TOKEN_ECHOES = [
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/%s\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 307 X\r\nLocation: http://%s.example/\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 307 X\r\nLocation: %s://[\r\nContent-Length: 0\r\n\r\n",
+    _JSON + b'"%s"',
+    _JSON + b'{"jsonrpc": "2.0", "a": "%s"}',
+    _JSON + b'{"jsonrpc": "2.0", "id": 77, "error": {"code": -1, "message": "%s"}}',
+    _EVENTS + b'data: {"%s": 1}\n\n',
+    _EVENTS + b"event: endpoint\ndata: http://%s/\n\n",
 ]
 
 
@@ -529,6 +545,19 @@ async def test_a_server_that_echoes_the_request(answer: bytes) -> None:
             async with connect(f"{address}?key={key}", token=token):
                 pass
     assert found_in(whole(caught.value), [key, token]) == []
+
+
+@pytest.mark.req("AUT-8")
+@pytest.mark.parametrize("answer", TOKEN_ECHOES)
+@pytest.mark.parametrize("http_sse", [False, True])
+async def test_a_server_that_echoes_the_token(answer: bytes, http_sse: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    token = os.urandom(12).hex()
+    async with echoing(answer, token.encode()) as address:
+        with pytest.raises(McplumbError) as caught:
+            async with connect(address, token=token, http_sse=http_sse):
+                pass
+    assert found_in(whole(caught.value) + caplog.text.encode(), [token]) == []
 
 
 @pytest.mark.req("AUT-8")

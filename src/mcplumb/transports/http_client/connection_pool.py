@@ -21,6 +21,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from mcplumb.errors import ConnectError, ConnectTimeout, HttpError, ProtocolError, RequestLost, UsageError
+from mcplumb.transports.http_client.masking import masked
 from mcplumb.transports.http_client.post_queue import Body
 from mcplumb.version import __version__
 
@@ -214,7 +215,7 @@ class ConnectionPool:
         except ValueError:
             target = URL()
         if not location or not self.is_own(target):
-            quoted = ascii(location.partition("?")[0][:_LONGEST_QUOTE])  # a query may echo a secret
+            quoted = ascii(masked(response.request_info, location.partition("?")[0])[:_LONGEST_QUOTE])
             raise HttpError(
                 response.status,
                 f"The server redirects to {quoted}, which is not at {self.url.origin()} or contains a user name. "

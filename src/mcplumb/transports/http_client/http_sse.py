@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 
+import aiohttp
 from yarl import URL
 
 from mcplumb.errors import Closed, ConnectError, ConnectTimeout, McplumbError
 from mcplumb.transports.http_client.connection_pool import ConnectionPool
+from mcplumb.transports.http_client.masking import masked
 from mcplumb.transports.http_client.post_queue import Post, Spawn
 from mcplumb.transports.http_client.response import (
     EVENTS,
@@ -78,12 +80,12 @@ class SseBinding:
     async def _listen(self, endpoint: asyncio.Future[URL | McplumbError]) -> None:
         def take(event: Event | EventTooLong) -> bool:
             if isinstance(event, EventTooLong):
-                self._inbox.report_too_long(event)
+                self._inbox.report_too_long(event, response.request_info)
             elif endpoint.done():
                 if event.event == "message" and event.data:
-                    self._inbox.take(event.data)
+                    self._inbox.take(event.data, response.request_info)
             elif event.event == "endpoint":
-                endpoint.set_result(self._read_endpoint(event.data))
+                endpoint.set_result(self._read_endpoint(event.data, response.request_info))
                 return not _is_usable(endpoint)
             return False
 
@@ -102,7 +104,7 @@ class SseBinding:
             self._inbox.end(clean=is_clean)
             raise Closed("The server has ended its stream.")
 
-    def _read_endpoint(self, data: bytes) -> URL | McplumbError:
+    def _read_endpoint(self, data: bytes, request: aiohttp.RequestInfo) -> URL | McplumbError:
         text = data.decode(errors="replace")
         try:
             endpoint = self._pool.url.join(URL(text))
@@ -111,7 +113,7 @@ class SseBinding:
         if self._pool.is_own(endpoint):
             return endpoint
         return ConnectError(
-            f"The server names the endpoint {text[:_LONGEST_QUOTE]!a}, which is not at "
+            f"The server names the endpoint {masked(request, text)[:_LONGEST_QUOTE]!a}, which is not at "
             f"{self._pool.url.origin()} or contains a user name. Nothing was sent there."
         )
 

@@ -16,6 +16,7 @@ from mcplumb.errors import HttpError, McplumbError, ProtocolError, RequestLost
 from mcplumb.limits import Limits
 from mcplumb.transports.connection import Receiver, Stats
 from mcplumb.transports.http_client.connection_pool import fault
+from mcplumb.transports.http_client.masking import masked, masked_message
 from mcplumb.transports.http_client.post_queue import Post
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.message_decoder import BadMessage, Batch, as_torn, decode_line, too_long
@@ -85,14 +86,6 @@ _HANDSHAKE = frozenset(("server/discover", "initialize"))
 #: Statuses of a web server that has nothing at this path, and those of a server that does not accept the Host header.
 _WRONG_PATH = frozenset((404, 405))
 _WRONG_HOST = frozenset((403, 421))
-#: Headers of a request whose values are no secrets.
-_HARMLESS_HEADERS = frozenset((
-    "accept", "accept-encoding", "connection", "content-length", "content-type", "host", "mcp-method", "mcp-name",
-    "mcp-protocol-version", "user-agent",
-))  # fmt: skip
-#: The shortest value that is masked: a shorter one may be part of any word.
-_SHORTEST_SECRET = 4
-_MASK = "***"
 
 _HINTS = {
     401: " Give a token that it accepts: connect(…, token=…). Or sign in: connect(…, auth=OAuth()).",
@@ -130,13 +123,14 @@ async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, st
         await inbox.wait_until_resumed()
         if _ends_by_closing(response) and inbox.is_torn(data):
             raise RequestLost("The HTTP response broke off in the middle of a message.")
-        item = inbox.take(data, post)
+        item = inbox.take(data, response.request_info, post)
         if post.waiting:
             detail = ". It does not answer the request."
             if isinstance(item, BadMessage):
                 detail = f": {item.quoted}. {item.reason}"
             elif isinstance(item, Error):
-                detail += f" It is error {item.error.code}: {item.error.message[:_LONGEST_QUOTE]!a}."
+                words = masked(response.request_info, item.error.message)[:_LONGEST_QUOTE]
+                detail += f" It is error {item.error.code}: {words!a}."
             raise ProtocolError(f"The server's response cannot be used{detail}")
     elif _kind(response) == EVENTS:
         await stream.read(response, post)
@@ -176,9 +170,9 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"", *, is_first: bo
 
     ``is_first``: it refuses the first request to this address, so the address may be wrong.
     """
-    status, reason = response.status, _masked(response, response.reason or "")[:_LONGEST_QUOTE]
+    status, reason = response.status, masked(response.request_info, response.reason or "")[:_LONGEST_QUOTE]
     sentence = f"The server answered with HTTP {f'{status} {ascii(reason)[1:-1]}'.strip()}"
-    kind = response.headers.get("Content-Type", "")
+    kind = masked(response.request_info, response.headers.get("Content-Type", ""))
     rpc_error = None
     if is_success(response):
         sentence += f", of the type {kind[:_LONGEST_QUOTE]!a}," if kind else ", and nothing else,"
@@ -188,13 +182,13 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"", *, is_first: bo
         rpc_error = item.error if isinstance(item, Error) else None
         words = _body_words(response, data)
         if rpc_error is not None:
-            words = repr(_masked(response, rpc_error.message)[:_LONGEST_QUOTE])[1:-1]
+            words = repr(masked(response.request_info, rpc_error.message)[:_LONGEST_QUOTE])[1:-1]
         sentence += words and f": {words}"
     sentence += "" if sentence.endswith((".", "!", "?")) else "."
     if status in _GATEWAY:
         return RequestLost(sentence)
     if 300 <= status < 400:
-        target = ascii(_masked(response, response.headers.get("Location", ""))[:_LONGEST_QUOTE])
+        target = ascii(masked(response.request_info, response.headers.get("Location", ""))[:_LONGEST_QUOTE])
         sentence += f" It points to {target}, where a message cannot be sent: connect to the right address."
     elif is_first and status in _WRONG_PATH and rpc_error is None:
         sentence += " Is the path of the address right?"
@@ -242,27 +236,8 @@ def _body_words(response: aiohttp.ClientResponse, data: bytes) -> str:
         return ""  # It is not a text.
     if "html" in _kind(response) or text.lstrip()[:1] == "<":
         text = re.sub(r"(?is)<(script|style|head)\b.*?(</\1\s*>|$)|<!--.*?(-->|$)|<[^>]*(>|$)", " ", text)
-    text = " ".join(_masked(response, text).split())
+    text = " ".join(masked(response.request_info, text).split())
     return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…") if text else ""
-
-
-def _masked(response: aiohttp.ClientResponse, text: str) -> str:
-    """Return a text of the server without what the request had to keep secret."""
-    import re
-
-    for secret in sorted(_secrets(response), key=len, reverse=True):
-        text = text.replace(secret, _MASK)
-    return re.sub(r"(?i)\b(bearer|basic|dpop)\s+[\w.~+/=-]{6,}", rf"\1 {_MASK}", text)
-
-
-def _secrets(response: aiohttp.ClientResponse) -> set[str]:
-    """Return the values of the request that must not be shown: the query, and all headers that may be credentials."""
-    url = response.request_info.url
-    found = {url.raw_query_string, url.query_string, *url.query.values()}
-    for name, value in response.request_info.headers.items():
-        if name.lower() not in _HARMLESS_HEADERS and not name.lower().startswith("mcp-param-"):
-            found |= {value, value.rpartition(" ")[2]}
-    return {secret for secret in found if len(secret) >= _SHORTEST_SECRET}
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:
@@ -345,11 +320,11 @@ class Stream:
 
         def take(event: Event | EventTooLong) -> bool:
             if isinstance(event, EventTooLong):
-                self._inbox.report_too_long(event)
+                self._inbox.report_too_long(event, response.request_info)
                 if post is not None:
                     raise ProtocolError(f"The server sent an event longer than the cap of {event.max_event} bytes.")
             elif event.event == "message" and event.data:
-                self._inbox.take(event.data, post)
+                self._inbox.take(event.data, response.request_info, post)
             return post is not None and not post.waiting
 
         await self.read_events(response, take)
@@ -448,12 +423,17 @@ class Inbox:
         if not self._flowing.is_set():
             await self._flowing.wait()
 
-    def take(self, data: bytes, post: Post | None = None) -> Message | BadMessage | Batch:
-        """Decode one message and pass it on; ``post`` is what it answers, if known. Return the message."""
+    def take(self, data: bytes, request: aiohttp.RequestInfo, post: Post | None = None) -> Message | BadMessage | Batch:
+        """Decode one message in the response to a request and pass it on. Return the message.
+
+        ``post`` is what it answers, if known.
+        """
         if self.trace is not None:
             self.trace("in", data)
         self.stats.bytes_in += len(data)
         item = decode_line(data, True, self.limits.max_batch, Result)
+        if isinstance(item, BadMessage | Batch):
+            item = masked_message(request, item)
         self._pass_on(item, post)
         return item
 
@@ -480,11 +460,11 @@ class Inbox:
             self._pass_on(Error(request_id, item.error), post)
         return True
 
-    def report_too_long(self, event: EventTooLong) -> None:
-        """Report an event that is too long."""
+    def report_too_long(self, event: EventTooLong, request: aiohttp.RequestInfo) -> None:
+        """Report an event in the response to a request that is too long."""
         if self.trace is not None:
             self.trace("in", event.head)
-        self._pass_on(too_long(event), None)
+        self._pass_on(masked_message(request, too_long(event)), None)
 
     def fail(self, request_id: RequestId, error: McplumbError) -> None:
         """Report that a request gets no answer."""
