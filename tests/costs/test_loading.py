@@ -25,14 +25,15 @@ NEEDLESS = {
 OTHERS = {
     "import mcplumb": ("mcplumb.client", "mcplumb.server", "mcplumb.transports", "mcplumb.cli"),
     "server at its first answer": (
-        "mcplumb.client", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing",
-        "mcplumb.protocol.sealed_request_state",
+        "mcplumb.client", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing", "mcplumb.stores",
+        "mcplumb.protocol.sealed_request_state", "mcplumb.protocol.oauth", "mcplumb.protocol.principal",
         "mcplumb.transports.process.child", "mcplumb.transports.http",
         "mcplumb.transports.socket_connection", "mcplumb.transports.tls",
     ),
     "client at its first result": (
-        "mcplumb.server", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing",
-        "mcplumb.protocol.sealed_request_state",
+        "mcplumb.server", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing", "mcplumb.stores",
+        "mcplumb.protocol.sealed_request_state", "mcplumb.protocol.oauth", "mcplumb.protocol.principal",
+        "mcplumb.client.auth",
         "mcplumb.transports.stdio", "mcplumb.transports.http",
         "mcplumb.transports.socket_connection", "mcplumb.transports.tls",
     ),
