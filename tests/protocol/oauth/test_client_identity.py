@@ -59,6 +59,13 @@ def test_a_registration() -> None:
     }
 
 
+@pytest.mark.parametrize(("status", "reason"), [(400, "registration"), (500, "registration"), (503, "unreachable")])
+def test_a_registration_that_fails(status: int, reason: str) -> None:
+    with pytest.raises(AuthorizationError, match=f"this client: it answered with status {status}") as caught:
+        registered({}, status)
+    assert caught.value.reason == reason
+
+
 def test_a_registration_without_scopes() -> None:
     world = World({f"{ISSUER}/register": answer({"client_id": "x"})})
     world.drive(register(metadata(), client_name="me", redirect_uri=REDIRECT))

@@ -229,6 +229,27 @@ def test_a_challenge_whose_metadata_is_missing() -> None:
     assert world.urls() == ["https://mcp.example/gone", RESOURCE_METADATA]
 
 
+@pytest.mark.req("AUT-1", "AUT-2")
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_server_that_is_out_of_order_does_not_say_that_it_has_no_metadata(status: int) -> None:
+    """Otherwise a resource would be taken for its own authorization server, and get the client's secret."""
+    challenge = Challenge("bearer", {"resource_metadata": "https://mcp.example/elsewhere"})
+    for asked in (None, challenge):
+        for world in (
+            World({RESOURCE_METADATA: answer(b"", status)}),
+            World({"https://mcp.example/.well-known/oauth-protected-resource": answer(b"", status)}),
+        ):
+            with pytest.raises(AuthorizationError, match=f"{ENDPOINT} answered with status {status} when") as caught:
+                world.drive(find_resource_metadata(ENDPOINT, asked))
+            assert caught.value.reason == "unreachable"
+    with pytest.raises(AuthorizationError, match=f"{ISSUER} answered with status {status} when") as caught:
+        World({SERVER_METADATA: answer(b"", status)}).drive(find_server_metadata(ISSUER, loopback=False))
+    assert caught.value.reason == "unreachable"
+    openid = f"{ISSUER}/.well-known/openid-configuration"
+    found = World({SERVER_METADATA: answer(b"", status), openid: answer(issuer())})
+    assert found.drive(find_server_metadata(ISSUER, loopback=False)) is not None, "Another address suffices."
+
+
 def test_a_server_on_the_network_that_names_this_machine() -> None:
     challenge = Challenge("bearer", {"resource_metadata": "http://127.0.0.1:9/secret"})
     world = World({})

@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus, urlsplit
 import msgspec
 
 from mcplumb.errors import AuthorizationError, UsageError
-from mcplumb.protocol.oauth.discovery import ServerMetadata, read_document
+from mcplumb.protocol.oauth.discovery import PASSING_STATUSES, ServerMetadata, read_document
 from mcplumb.protocol.oauth.steps import Answer, Fetch, Flow, RandomBytes, hidden
 from mcplumb.protocol.principal import is_scope
 
@@ -134,6 +134,13 @@ def register(
     headers = {"content-type": "application/json", "accept": "application/json"}
     purpose = "the registration of this client"
     answer: Answer = yield Fetch("POST", url, purpose, headers, msgspec.json.encode(document))
+    if answer.status in PASSING_STATUSES:
+        raise AuthorizationError(
+            "unreachable",
+            f"The authorization server {metadata.issuer} failed to register this client: {told_by(answer)}. "
+            "Try again later.",
+            issuer=metadata.issuer,
+        )
     if answer.status not in (200, 201):
         raise AuthorizationError(
             "registration",

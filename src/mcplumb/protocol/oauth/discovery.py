@@ -24,6 +24,7 @@ __all__ = [
     "MAX_DOCUMENT",
     "MAX_ISSUERS",
     "MAX_REDIRECTS",
+    "PASSING_STATUSES",
     "ResourceMetadata",
     "ServerMetadata",
     "canonical_resource",
@@ -49,6 +50,8 @@ MAX_DOCUMENT = 1 << 20
 MAX_ADDRESS = 8000
 #: Redirects that are followed for a metadata document. Requests that carry a secret are never redirected.
 MAX_REDIRECTS = 3
+#: Statuses of a server, or of a proxy before it, that may answer otherwise later: they do not say what there is.
+PASSING_STATUSES = frozenset((429, 502, 503, 504))
 #: Authorization servers of one resource that are considered.
 MAX_ISSUERS = 8
 #: Where clouds give out credentials, besides at link-local addresses: Alibaba Cloud, Azure, and AWS over IPv6.
@@ -235,6 +238,16 @@ def read_document(answer: Answer, purpose: str) -> dict[str, object]:
     return document
 
 
+def _check_found(statuses: list[int], whose: str, purpose: str) -> None:
+    """Raise `AuthorizationError` if one of these statuses does not say whether there is a document."""
+    for status in statuses:
+        if status in PASSING_STATUSES:
+            raise AuthorizationError(
+                "unreachable",
+                f"{shown(whose)} answered with status {status} when asked for {purpose}. Try again later.",
+            )
+
+
 def _convert(document: dict[str, object], kind: type[_S], purpose: str) -> _S:
     # null stands for "not given" in documents of several providers.
     given = {name: value for name, value in document.items() if value is not None}
@@ -254,9 +267,11 @@ def find_resource_metadata(endpoint: str, challenge: Challenge | None) -> Flow[R
     if named:
         # A server that was moved may name an address where nothing is; the well-known ones are tried then.
         addresses = list(dict.fromkeys([*addresses, *resource_metadata_addresses(endpoint, None)]))
+    statuses = []
     for url in addresses:
         check_address(url, f"The address of {purpose}", loopback=loopback)
         answer = yield from fetch_document(url, purpose, loopback=loopback)
+        statuses.append(answer.status)
         if answer.status != 200:
             continue
         try:
@@ -276,6 +291,7 @@ def find_resource_metadata(endpoint: str, challenge: Challenge | None) -> Flow[R
         if not metadata.authorization_servers:
             raise AuthorizationError("document", f"The metadata of {shown(endpoint)} names no authorization server.")
         return metadata
+    _check_found(statuses, endpoint, purpose)
     return None
 
 
@@ -288,8 +304,10 @@ def find_server_metadata(issuer: str, *, loopback: bool, alias: str | None = Non
     if parts.query or parts.fragment:
         raise AuthorizationError("address", f"The authorization server {shown(issuer)!r} has a query or a fragment.")
     purpose = "the metadata of the authorization server"
+    statuses = []
     for url in server_metadata_addresses(issuer):
         answer = yield from fetch_document(url, purpose, loopback=loopback)
+        statuses.append(answer.status)
         if answer.status != 200:
             continue
         try:
@@ -298,6 +316,7 @@ def find_server_metadata(issuer: str, *, loopback: bool, alias: str | None = Non
             continue
         named = document.get("issuer")
         return check_server_metadata(document, alias if named == alias and alias else issuer, loopback=loopback)
+    _check_found(statuses, issuer, purpose)
     return None
 
 
