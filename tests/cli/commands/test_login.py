@@ -459,6 +459,20 @@ async def test_a_client_that_was_registered_by_hand_is_named_once(tmp_path: Path
         assert [(fields["client_id"], fields["redirect_uri"]) for fields in asked] == [("me", redirect)] * 2
 
 
+@pytest.mark.req("AUT-3")
+async def test_another_client_than_that_of_the_last_sign_in_signs_in_anew(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        for options in ((), ("--client-id", "me"), ("--client-id", "you")):
+            async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser", *options) as run:
+                await run.visit()
+                code, _, err = await run.done()
+            assert code == 0, err
+        code, _, err = await said(tmp_path, "login", "-s", place.url, "--client-id", "you")
+        assert (code, "Signed in to" in err) == (0, True), "That is the client already."
+        asked = [fields["client_id"] for path, fields in place.auth.requests if path == "/authorize"]
+        assert asked == ["client-0", "me", "you"]
+
+
 async def test_tokens_are_bound_to_a_key_on_request(tmp_path: Path) -> None:
     """The key is kept with the sign-in, so that every command uses it, and so do later sign-ins."""
     auth, store = AuthorizationServer(), FileTokens(tmp_path / "mcplumb" / "tokens")

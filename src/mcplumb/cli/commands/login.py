@@ -73,7 +73,7 @@ async def login(
     if known is not None:
         if not {*scope} <= {*known.grant.allows}:
             again, scope = True, (*known.grant.scopes, *scope)
-        again = again or (dpop and known.dpop_key is None)
+        again = again or (dpop and known.dpop_key is None) or client_id not in (None, known.grant.client.client_id)
     show, has_visited = _print_and_ask if no_browser else _open_browser, False
 
     async def visit(url: str) -> str | None:
