@@ -57,6 +57,27 @@ async def test_it_ends_with_the_last_that_waits() -> None:
     assert has_ended.is_set()
 
 
+async def test_nobody_joins_one_that_is_ending_because_nobody_waited() -> None:
+    """Who joined it would be cancelled with it, for example a request that arrives when another client hangs up."""
+    may_end = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await may_end.wait()  # as an HTTP session that is closed
+
+    shared = SharedTask(work())
+    one = asyncio.ensure_future(shared.result())
+    await turns()
+    one.cancel()
+    await turns()
+    assert one.cancelled()
+    assert shared.is_over
+    may_end.set()
+    await turns()
+
+
 def test_it_is_over_in_another_event_loop() -> None:
     async def begin() -> SharedTask[None]:
         return SharedTask(asyncio.sleep(0))

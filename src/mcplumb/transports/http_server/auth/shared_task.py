@@ -20,8 +20,9 @@ class SharedTask(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether it cannot be joined: it has ended, or belongs to another event loop."""
-        return self._task.done() or self._task.get_loop() is not asyncio.get_running_loop()
+        """Whether it cannot be joined: it has ended, is cancelled, or belongs to another event loop."""
+        task = self._task
+        return task.done() or task.cancelling() > 0 or task.get_loop() is not asyncio.get_running_loop()
 
     async def result(self) -> T:
         """Wait for the end of the task; return or raise what it does. Safe to cancel."""
