@@ -5,6 +5,14 @@ import json
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, x25519
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
 from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
@@ -58,10 +66,44 @@ def test_the_key_decides_the_algorithm(key: Any, algorithm: str) -> None:
     assert part(assertion_signer(key.as_pem(private=True))({"iss": "me"}), 0)["alg"] == algorithm
 
 
-PUBLIC = ECKey.generate_key("P-256").as_pem(private=False)
+@pytest.mark.req("AUT-9")
+@pytest.mark.parametrize(
+    ("key", "algorithm", "fitting"),
+    [
+        (RSAKey.generate_key(2048), "PS256", ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")),
+        (ECKey.generate_key("P-256"), "ES256", ("ES256",)),
+        (OKPKey.generate_key("Ed25519"), "Ed25519", ("EdDSA", "Ed25519")),
+    ],
+)
+def test_an_algorithm_must_fit_the_key(key: Any, algorithm: str, fitting: tuple[str, ...]) -> None:
+    pem = key.as_pem(private=True)
+    assert part(assertion_signer(pem, algorithm)({"iss": "me"}), 0)["alg"] == algorithm
+    for other in {"none", "HS256", "RS256", "ES384", "EdDSA", "x"} - {*fitting}:
+        with pytest.raises(UsageError, match=rf"algorithm is '{other}', .* use {' or '.join(fitting)}\."):
+            assertion_signer(pem, other)
 
 
-@pytest.mark.parametrize("key", ["", "no key", "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----", PUBLIC])
-def test_what_is_no_private_key(key: str | bytes) -> None:
-    with pytest.raises(UsageError, match="private_key is"):
+def pem_of(key: Any, encryption: KeySerializationEncryption | None = None) -> bytes:
+    text: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption or NoEncryption())
+    return text
+
+
+NO_KEY = "is not a private key in PEM"
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("", NO_KEY),
+        ("no key", NO_KEY),
+        ("-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----", NO_KEY),
+        (ECKey.generate_key("P-256").as_pem(private=False), "is a public key"),
+        (pem_of(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"x")), "is encrypted"),
+        (pem_of(ec.generate_private_key(ec.SECP256K1())), "is of a kind"),
+        (pem_of(ec.generate_private_key(ec.BrainpoolP256R1())), "is of a kind"),
+        (pem_of(x25519.X25519PrivateKey.generate()), "is of a kind"),
+    ],
+)
+def test_what_is_no_private_key(key: str | bytes, sentence: str) -> None:
+    with pytest.raises(UsageError, match=f"private_key {sentence}"):
         assertion_signer(key)

@@ -18,9 +18,10 @@ from mcplumb.protocol.oauth.tokens import DPOP_ALGORITHM
 
 __all__ = ["DpopKey", "assertion_signer"]
 
-#: The default algorithm for each type of key.
-_ALGORITHMS = {"EC": "ES256", "RSA": "RS256", "OKP": "EdDSA"}
-_CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+#: The algorithms for RSA keys, and those for each curve, as cryptography names it; the first is the default.
+_RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_EC_ALGORITHMS = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}
+_ED_ALGORITHMS = ("EdDSA", "Ed25519")
 
 
 def _joserfc() -> Any:
@@ -36,15 +37,13 @@ def _joserfc() -> Any:
 
 
 def assertion_signer(private_key: str | bytes, algorithm: str | None = None) -> SignAssertion:
-    """Return a function that signs claims with a private key in PEM; raise `UsageError` if the key is invalid."""
+    """Return a function that signs claims with a private key in PEM; raise `UsageError` if that cannot be done."""
     joserfc = _joserfc()
-    try:
-        key = joserfc.jwk.import_key(private_key, "EC" if _is_ec(private_key) else _kind(private_key))
-    except ValueError:
-        raise UsageError("private_key is not a private key in PEM format.") from None
-    if not key.is_private:
-        raise UsageError("private_key is a public key: give the private one, in PEM format.")
-    chosen = algorithm or _CURVES.get(getattr(key, "curve_name", ""), _ALGORITHMS.get(key.key_type, ""))
+    data = private_key.encode() if isinstance(private_key, str) else private_key
+    kind, fitting = _kind_and_algorithms(data)
+    if algorithm is not None and algorithm not in fitting:
+        raise UsageError(f"algorithm is {algorithm!r}, which does not fit private_key: use {' or '.join(fitting)}.")
+    key, chosen = joserfc.jwk.import_key(data, kind), algorithm or fitting[0]
 
     def sign(claims: Mapping[str, object]) -> str:
         with warnings.catch_warnings():
@@ -56,20 +55,27 @@ def assertion_signer(private_key: str | bytes, algorithm: str | None = None) -> 
     return sign
 
 
-def _is_ec(private_key: str | bytes) -> bool:
-    return _kind(private_key) == "EC"
+def _kind_and_algorithms(data: bytes) -> tuple[str, tuple[str, ...]]:
+    """Return the type of a private key in PEM, as JOSE names it, and the algorithms that it is for."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-
-def _kind(private_key: str | bytes) -> str:
-    """Return the type of a key in PEM, as JOSE names it."""
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
-
-    data = private_key.encode() if isinstance(private_key, str) else private_key
-    key: Any = load_pem_public_key(data) if b"PUBLIC" in data[:64] else load_pem_private_key(data, password=None)
-    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
-        return "EC"
-    return "RSA" if isinstance(key, rsa.RSAPrivateKey | rsa.RSAPublicKey) else "OKP"
+    if b"PUBLIC" in data[:64]:
+        raise UsageError("private_key is a public key: give the private one, in PEM format.")
+    try:
+        key = load_pem_private_key(data, password=None)
+    except TypeError:
+        raise UsageError("private_key is encrypted: give it without a passphrase.") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise UsageError("private_key is not a private key in PEM format.") from None
+    if isinstance(key, rsa.RSAPrivateKey):
+        return "RSA", _RSA_ALGORITHMS
+    if isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name in _EC_ALGORITHMS:
+        return "EC", _EC_ALGORITHMS[key.curve.name]
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return "OKP", _ED_ALGORITHMS
+    raise UsageError("private_key is of a kind that cannot be used: give an RSA, P-256, P-384, P-521 or Ed25519 key.")
 
 
 class DpopKey:
