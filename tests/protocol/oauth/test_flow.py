@@ -285,6 +285,13 @@ def test_the_older_discovery_without_any_metadata() -> None:
     assert world.form(f"{OLD}/token")["code_verifier"]
 
 
+def test_a_server_with_tokens_of_its_own_is_no_authorization_server() -> None:
+    """All that it says is 401, and 404 for everything else."""
+    error = refused(World({}), "discovery")
+    assert str(error).startswith(f"{ENDPOINT} asks for a token, but names no authorization server")
+    refused(World(honest() | {f"{ISSUER}/register": answer(b"", 404)}), "registration")
+
+
 def test_the_older_discovery_does_not_get_other_credentials() -> None:
     world = World({})
     refused(world, "client", client=GIVEN)

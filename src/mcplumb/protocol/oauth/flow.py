@@ -265,7 +265,7 @@ def sign_in(
     if before is not None and before.resource != authority.resource:
         before = None
     scopes = choose_scopes(challenge, authority, wanted=settings.scopes, before=before)
-    client = yield from _identify(metadata, settings, scopes=scopes, now=now)
+    client = yield from _identify(authority, settings, scopes=scopes, now=now)
     prover = _prover(authority, settings.prover, settings.make_prover)
     verifier, state = _text(random(32)), _text(random(32))
     query = {
@@ -310,11 +310,9 @@ def check_redirect_uri(url: str) -> None:
     check_address(url, "The redirect address", loopback=True)
 
 
-def _identify(
-    metadata: ServerMetadata, settings: SignIn, *, scopes: tuple[str, ...], now: float
-) -> Flow[ClientIdentity]:
+def _identify(authority: Authority, settings: SignIn, *, scopes: tuple[str, ...], now: float) -> Flow[ClientIdentity]:
     """Return the client's identity at an issuer: given, by metadata document, registered before, or registered now."""
-    issuer = metadata.issuer
+    metadata, issuer = authority.metadata, authority.metadata.issuer
     if settings.client is not None:
         return _bind(settings.client, metadata, settings.sign)
     if settings.client_metadata_url is not None and metadata.client_id_metadata_document_supported:
@@ -335,11 +333,22 @@ def _identify(
             f"the redirect address {settings.redirect_uri}, and give its client_id and port{document}.",
             issuer=issuer,
         )
-    return (
-        yield from register(
-            metadata, client_name=settings.client_name, redirect_uri=settings.redirect_uri, scopes=scopes
+    try:
+        return (
+            yield from register(
+                metadata, client_name=settings.client_name, redirect_uri=settings.redirect_uri, scopes=scopes
+            )
         )
-    )
+    except AuthorizationError as error:
+        if not authority.is_assumed or error.reason != "registration":
+            raise
+        # Most likely, nobody signs in at this server: its users have tokens.
+        raise AuthorizationError(
+            "discovery",
+            f"{shown(authority.resource)} asks for a token, but names no authorization server, and registers no "
+            "clients itself. Perhaps its operator gives out tokens: connect(…, token=…).",
+            resource=authority.resource,
+        ) from None
 
 
 def _fits(client: ClientIdentity, settings: SignIn, *, scopes: tuple[str, ...], now: float) -> bool:
