@@ -283,6 +283,25 @@ async def test_an_ordinary_server_costs_no_look_for_a_keyring(tmp_path: Path, mo
         assert text_of(await client.call_tool("whoami")) == "somebody"
 
 
+async def test_a_user_without_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs as any number. An ordinary server needs no tokens, and a store may be given."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    async with serving(make_server(), "http://127.0.0.1:0") as [url], connect(url, auth=OAuth()) as client:
+        assert await client.list_tools()
+    async with site(tmp_path) as place:
+        with pytest.raises(UsageError, match=r"no home folder\. Set XDG_STATE_HOME, or HOME\."):
+            async with connect(place.url, auth=OAuth(on_visit=place.visit)):
+                pass
+        assert place.visits == 0
+        async with connect(place.url, auth=place.oauth()) as client:
+            await client.call_tool("whoami")
+
+
 @pytest.mark.req("AUT-7")
 async def test_many_calls_share_one_refresh_and_one_consent(tmp_path: Path) -> None:
     async with site(tmp_path) as place, connect(place.url, auth=place.oauth()) as client:

@@ -143,11 +143,10 @@ async def logout(target: Target, *, user: str) -> None:
 
 def signed_in(address: str) -> Entry | None:
     """Return what is kept of the user's sign-in at an address."""
-    from mcplumb.client.auth.authorizer import default_folder, entry_name, read_entry
-    from mcplumb.stores.token_store import FileTokens, default_token_store
+    from mcplumb.client.auth.authorizer import entry_name, may_have, open_default_store, read_entry
 
-    folder, name = default_folder(), entry_name(address, "default")
-    return read_entry(default_token_store(folder).load(name)) if FileTokens(folder).has(name) else None
+    name = entry_name(address, "default")
+    return read_entry(open_default_store().load(name)) if may_have(name) else None
 
 
 def default_sign_in(address: str) -> OAuth | None:
@@ -195,13 +194,20 @@ def _address_of(target: Target) -> str:
 
 async def _forget(address: str, user: str) -> tuple[bool, Entry | None]:
     """Delete what is kept of a sign-in. Return whether there was anything, and what it was if it can be read."""
-    from mcplumb.client.auth.authorizer import default_folder, entry_name, hold_lock, in_thread, read_entry
-    from mcplumb.stores.token_store import FileTokens, default_token_store
+    from mcplumb.client.auth.authorizer import (
+        entry_name,
+        hold_lock,
+        in_thread,
+        may_have,
+        open_default_store,
+        read_entry,
+    )
+    from mcplumb.stores.token_store import FileTokens
 
-    folder, name = default_folder(), entry_name(address, user)
-    if not FileTokens(folder).has(name):
+    name = entry_name(address, user)
+    if not may_have(name):
         return False, None
-    store: FileTokens = await in_thread(default_token_store, folder)
+    store: FileTokens = await in_thread(open_default_store)
     if type(store) is FileTokens and await in_thread(store.is_elsewhere, name):
         raise UsageError(
             "The tokens are in your keyring, which cannot be reached here. Sign out in a session in which it works, "
@@ -218,7 +224,9 @@ def sign_ins() -> list[tuple[str, str]]:
     from mcplumb.client.auth.authorizer import default_folder
     from mcplumb.stores.token_store import FileTokens
 
-    names = (name.partition(" ") for name in FileTokens(default_folder()).names())
+    if (folder := default_folder()) is None:
+        return []
+    names = (name.partition(" ") for name in FileTokens(folder).names())
     return [(address, user) for address, _, user in names]
 
 

@@ -28,7 +28,7 @@ import msgspec
 from mcplumb.client.auth.key_signing import DpopKey
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect, is_own_port
 from mcplumb.client.auth.oauth import Auth, FlowContext, OAuth, OnVisit, TokenSource
-from mcplumb.errors import AuthorizationError, HttpError
+from mcplumb.errors import AuthorizationError, HttpError, UsageError
 from mcplumb.protocol.oauth.challenge import Challenge, bearer_challenge
 from mcplumb.protocol.oauth.client_identity import ClientIdentity
 from mcplumb.protocol.oauth.discovery import canonical_resource, check_address
@@ -47,6 +47,8 @@ __all__ = [
     "entry_name",
     "hold_lock",
     "in_thread",
+    "may_have",
+    "open_default_store",
     "read_entry",
     "revoke_entry",
 ]
@@ -95,11 +97,28 @@ def read_entry(data: bytes | None) -> Entry | None:
         return None
 
 
-def default_folder() -> Path:
-    """Return the folder in which tokens are stored."""
+def default_folder() -> Path | None:
+    """Return the folder in which tokens are stored; None if the user has no home folder."""
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    base = state if state.is_absolute() else Path.home() / ".local" / "state"
-    return base / "mcplumb" / "tokens"
+    if not state.is_absolute():
+        try:
+            state = Path.home() / ".local" / "state"
+        except RuntimeError:
+            return None
+    return state / "mcplumb" / "tokens"
+
+
+def may_have(name: str) -> bool:
+    """Return whether there may be an entry in the default folder, without reading it."""
+    folder = default_folder()
+    return folder is not None and FileTokens(folder).has(name)
+
+
+def open_default_store() -> FileTokens:
+    """Return the store that is used by default; raise `UsageError` if the user has no home folder."""
+    if (folder := default_folder()) is None:
+        raise UsageError("There is no folder for tokens, because you have no home folder. Set XDG_STATE_HOME, or HOME.")
+    return default_token_store(folder)
 
 
 @contextlib.asynccontextmanager
@@ -240,7 +259,7 @@ class Authorizer:
     @functools.cached_property
     def _store(self) -> TokenStore | None:
         auth = self._auth
-        return (auth.store or default_token_store(default_folder())) if isinstance(auth, OAuth) else None
+        return (auth.store or open_default_store()) if isinstance(auth, OAuth) else None
 
     async def _opened_store(self) -> TokenStore | None:
         # Looking for a keyring takes a tenth of a second, so it is done when there is something to read or to keep.
@@ -262,7 +281,7 @@ class Authorizer:
 
     async def _load(self) -> None:
         auth = self._auth
-        if not isinstance(auth, OAuth) or (auth.store is None and not FileTokens(default_folder()).has(self._name)):
+        if not isinstance(auth, OAuth) or (auth.store is None and not may_have(self._name)):
             return
         if (entry := await self._kept()) is not None:
             self._take(entry)
