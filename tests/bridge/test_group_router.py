@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from typing import Annotated, Any, cast
 import aiohttp
 import pytest
 
-from mcplumb import Bridge, Client, Header, RemoteError, Server, UsageError, connect
+from mcplumb import Bridge, Client, Header, RemoteError, Server, UsageError, connect, load_config
 from mcplumb.bridge.bridge import Updated
 from mcplumb.client import Changes
 from mcplumb.limits import Limits
@@ -149,6 +150,40 @@ async def test_a_server_that_fails_is_named_and_left_out(era: str) -> None:
         assert bridge.health == {"notes": "running", "my_files": "running", "broken": "failed"}
         with pytest.raises(RemoteError, match=r"'broken'[\s\S]*no database"):
             await client.call_tool("broken_tool")
+
+
+@pytest.mark.req("BRG-5", "GRP-1")
+async def test_entries_of_a_config_file_that_cannot_be_used_fail(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mcplumb.bridge")
+    file = tmp_path / "servers.json"
+    entries: dict[str, Any] = {
+        "unset": {"command": "true", "env": {"TOKEN": "${THIS_IS_NOT_SET}"}},
+        "wrong": {"command": 7},
+        "off": {"command": "there-is-no-such-program", "disabled": True},
+    }
+    async with serving(notes(MODERN), "http://127.0.0.1:0/mcp") as (url,):
+        entries["web"] = {"url": url}
+        file.write_text(json.dumps({"mcpServers": entries}))
+        bridge = Bridge(load_config(file))
+        async with client_of(bridge, MODERN) as client:
+            assert client.instructions is not None
+            assert "These servers cannot be used at the moment: unset, wrong." in client.instructions
+            assert bridge.health == {"unset": "failed", "web": "running", "wrong": "failed"}
+            assert "'unset' could not be started. In " in caplog.text
+            assert "'wrong' could not be started. In " in caplog.text
+            with pytest.raises(RemoteError, match="key 'command': it must be a string"):
+                await client.call_tool("wrong_tool")
+            nothing: list[str] = []
+            assert await bridge.update(load_config(file)) == Updated(nothing, nothing, nothing)
+            entries["wrong"] = entries["web"]
+            file.write_text(json.dumps({"mcpServers": entries}))
+            assert await bridge.update(load_config(file)) == Updated(nothing, nothing, ["wrong"])
+            assert (await client.call_tool("wrong_add", {"a": 1, "b": 2})).text == "3"
+    file.write_text(json.dumps({"mcpServers": {"off": entries["off"]}}))
+    with pytest.raises(UsageError, match="at least one server"):
+        Bridge(load_config(file))
 
 
 @eras

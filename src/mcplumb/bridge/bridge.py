@@ -20,7 +20,8 @@ from mcplumb.bridge.parked_calls import ParkedCalls
 from mcplumb.bridge.router import Router, SingleRouter
 from mcplumb.bridge.server_pool import ServerPool, Share
 from mcplumb.client.connector import ConfigEntry, Connecting, connect
-from mcplumb.errors import UsageError
+from mcplumb.client.group_member import enabled_servers
+from mcplumb.errors import McplumbError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.group_routing import GroupNames, group_prefix
 from mcplumb.rpc.observed_endpoint import combined
@@ -70,9 +71,9 @@ class Bridge:
 
     ``target`` is what `mcplumb.connect` takes: a command, an address, a server object or an entry of a config file. Or
     it is a mapping of names to these, such as a loaded config: then the servers are served as one, and the names of
-    their tools and prompts get the name of their server as a prefix. The servers are started when a client needs them,
-    started again after a crash, and stopped when they are idle. Clients and servers may speak different eras and use
-    different transports.
+    their tools and prompts get the name of their server as a prefix. Entries that the config marks as disabled are left
+    out. The servers are started when a client needs them, started again after a crash, and stopped when they are idle.
+    Clients and servers may speak different eras and use different transports.
 
     - ``share`` says whether clients share one server. *auto*: they do if the server is modern, and if it is legacy
       those do that cannot be asked anything; every other client gets a server of its own. *always*: all share one, and
@@ -129,7 +130,7 @@ class Bridge:
             raise UsageError("only and hide are for several servers: give a mapping of their names.")
         self._only, self._hide = tuple(only), tuple(hide)
         #: The servers by name, as they were given.
-        self.servers: dict[str, Any] = dict(target) if self._is_group else {name or _name_of(target): target}
+        self.servers: dict[str, Any] = enabled_servers(target) if self._is_group else {name or _name_of(target): target}
         if not self.servers:
             raise UsageError("A bridge needs at least one server.")
         if bool(watch) != (reload is not None) or (reload is not None and not self._is_group):
@@ -230,12 +231,13 @@ class Bridge:
         """Replace the servers, and return what changed and the tasks in which the old ones finish their calls."""
         if not self._is_group:
             raise UsageError("A bridge over one server cannot be updated: make it with a mapping of names.")
+        servers = enabled_servers(servers)
         _check_names(servers)
-        before, self.servers = self.servers, dict(servers)
+        before, self.servers = self.servers, servers
         updated = Updated(
             added=[name for name in servers if name not in before],
             removed=[name for name in before if name not in servers],
-            changed=[name for name in servers if name in before and servers[name] != before[name]],
+            changed=[name for name in servers if name in before and not _are_same(servers[name], before[name])],
         )
         if not self._is_running or not isinstance(self.router, GroupRouter):
             return updated, []  # the next start takes the new servers
@@ -312,6 +314,8 @@ class Bridge:
 
     def _open(self, target: Any, name: str) -> Connecting:
         """Return a connection to a server, not yet opened."""
+        if isinstance(target, McplumbError):
+            raise target.with_traceback(None)  # the entry of a config file is broken
         options = dict(self._connect_options)
         place = target.connect_arguments()[0] if isinstance(target, ConfigEntry) else target
         address = read_address(place) if isinstance(place, str) else None
@@ -368,6 +372,13 @@ def _stamps(files: Sequence[str]) -> list[tuple[int, int] | None]:
         except OSError:
             stamps.append(None)
     return stamps
+
+
+def _are_same(server: Any, other: Any) -> bool:
+    """Return whether two targets, or the errors of two broken entries, are the same."""
+    if isinstance(server, McplumbError) and isinstance(other, McplumbError):
+        return str(server) == str(other)
+    return bool(server == other)
 
 
 def _check_names(servers: Mapping[str, Any]) -> None:

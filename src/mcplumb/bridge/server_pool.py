@@ -279,7 +279,12 @@ class ServerPool:
                 f"The server {self.name!r} could not be started, and is not tried again for {wait:.1f} s. "
                 f"The last time: {self.failure}"
             ) from self.failure
-        instance = ServerInstance(self.name, self._open(), None if self._share == "always" else client)
+        try:
+            connecting = self._open()
+        except McplumbError as error:
+            self._failed(error)
+            raise
+        instance = ServerInstance(self.name, connecting, None if self._share == "always" else client)
         self._instances.add(instance)
         start = self._starts[instance] = _Start(client)
         start.task = loop.create_task(self._run_start(start, instance))
@@ -287,16 +292,12 @@ class ServerPool:
         return start
 
     async def _run_start(self, start: _Start, instance: ServerInstance) -> ServerInstance:
-        loop = asyncio.get_running_loop()
         try:
             await instance.start()
             self.check_open()  # it may have been closed meanwhile
         except McplumbError as error:
             self.check_open()  # then it was stopped, and did not fail
-            self.failure = error
-            _logger.warning("The server %r could not be started. %s", self.name, error)
-            self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._failures, 10))
-            self._failures += 1
+            self._failed(error)
             raise
         self.failure = None
         self._failures = 0
@@ -310,6 +311,14 @@ class ServerPool:
             self._offer(instance)
         self.on_started()
         return instance
+
+    def _failed(self, error: McplumbError) -> None:
+        """Record that a start failed: it is not tried again for a while."""
+        self.failure = error
+        _logger.warning("The server %r could not be started. %s", self.name, error)
+        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._failures, 10))
+        self._retry_at = asyncio.get_running_loop().time() + wait
+        self._failures += 1
 
     def _start_ended(self, start: _Start, instance: ServerInstance, task: asyncio.Task[ServerInstance]) -> None:
         # Here, because a task that is cancelled at once does nothing at all.

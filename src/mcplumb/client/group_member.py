@@ -13,7 +13,7 @@ from mcplumb.client.client import Client
 from mcplumb.client.connector import ConfigEntry, Connecting, Target, connect, is_started_by_command
 from mcplumb.errors import Closed, ConnectError, McplumbError, UsageError
 
-__all__ = ["GroupMember", "Servers", "all_failed", "named", "read_members"]
+__all__ = ["GroupMember", "Servers", "all_failed", "enabled_servers", "named", "read_members"]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -113,13 +113,12 @@ def read_members(servers: Servers) -> dict[str, GroupMember]:
             f"connect_all takes a mapping of names to servers, or a loaded config, not a {type(servers).__name__}."
         )
     found: dict[str, GroupMember] = {}
-    is_config = isinstance(servers, _LoadedConfig)
-    for name, target in servers.items():
+    for name, target in enabled_servers(servers).items():
         if not isinstance(name, str):
             raise UsageError(f"The name of a server must be a string, not a {type(name).__name__}.")
-        if is_config and getattr(target, "disabled", False):
-            continue
-        if isinstance(target, Mapping):
+        if isinstance(target, Exception):
+            found[name] = GroupMember(name, None, {}, target)
+        elif isinstance(target, Mapping):
             options = dict(target)
             if "target" not in options:
                 raise UsageError(
@@ -129,11 +128,16 @@ def read_members(servers: Servers) -> dict[str, GroupMember]:
             found[name] = GroupMember(name, options.pop("target"), options)
         else:
             found[name] = GroupMember(name, target, {})
-    if isinstance(servers, _LoadedConfig):
-        for fault in servers.faults:
-            if fault.entry is not None and fault.entry not in found:
-                found[fault.entry] = GroupMember(fault.entry, None, {}, fault)
     return found
+
+
+def enabled_servers(servers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the servers by name; of a loaded config those that are not disabled, broken ones as their errors."""
+    if not isinstance(servers, _LoadedConfig):
+        return dict(servers)
+    found = {name: entry for name, entry in servers.items() if not getattr(entry, "disabled", False)}
+    faults = {fault.entry: fault for fault in servers.faults if fault.entry is not None}
+    return found | {name: fault for name, fault in faults.items() if name not in servers}
 
 
 def named(server: str, error: Exception) -> Exception:

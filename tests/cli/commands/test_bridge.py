@@ -112,6 +112,27 @@ def test_some_servers_of_a_config_file(folder: Path) -> None:
         assert [tool.name for tool in client.list_tools()] == ["bob_greet", "eve_greet"]
 
 
+def test_entries_that_are_disabled_or_broken_are_left_out(folder: Path) -> None:
+    file = write_config(folder, "ada", "bob")
+    config = json.loads(file.read_text())
+    config["mcpServers"]["bob"]["disabled"] = True
+    config["mcpServers"]["eve"] = {"command": 7}
+    file.write_text(json.dumps(config))
+    with bridging(folder, "--config", str(file), "--http", "127.0.0.1:0") as reading:
+        url = address_in(reading)
+        with sync.connect(url) as client:
+            assert [tool.name for tool in client.list_tools()] == ["ada_greet"]
+            assert "cannot be used at the moment: eve." in (client.instructions or "")
+        reading.wait_for("'eve' could not be started. In ")
+    words = ["--config", str(file), "bob", "--http", "127.0.0.1:0"]
+    with bridging(folder, *words) as reading, sync.connect(address_in(reading)) as client:
+        assert [tool.name for tool in client.list_tools()] == ["bob_greet"]
+    config["mcpServers"] = {"bob": config["mcpServers"]["bob"]}
+    file.write_text(json.dumps(config))
+    done = mcplumb("bridge", "--config", str(file), "--http", ":0", cwd=folder)
+    assert (done.code, "No server is enabled in the config files" in done.err) == (2, True), done
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -97,8 +97,8 @@ def bridge(
     """Serve any server to any client, in any era.
 
     The server is a command after --, or -s with an address or a configured name. With --config FILE, all servers of
-    that file are served as one, or only those whose NAMEs are given; their tools get the name of their server as a
-    prefix. Clients are served on standard input and output or, if any are given, at addresses.
+    that file that are not disabled are served as one, or only those whose NAMEs are given; their tools get the name of
+    their server as a prefix. Clients are served on standard input and output or, if any are given, at addresses.
 
     A server is started when a client needs it, restarted after a crash, and stopped when it is idle. Clients share a
     modern server. A legacy server is shared only by clients that cannot be asked anything, because it would not know
@@ -149,11 +149,12 @@ def _group(names: tuple[str, ...], config: str | None, *, yes: bool, **options: 
     """Return a bridge over several servers of config files, which follows changes of the files."""
     from mcplumb.bridge.bridge import Bridge
     from mcplumb.cli.commands.servers import find_entries
+    from mcplumb.config import ConfigError
 
     found = find_entries(names, config, yes=yes)
     if not found:
-        raise UsageError("There is no server in the config files. Add one with: mcplumb add NAME -- COMMAND")
-    files = {entry.source for entry in found.values()}
+        raise UsageError("No server is enabled in the config files. Add one with: mcplumb add NAME -- COMMAND")
+    files = {entry.file if isinstance(entry, ConfigError) else entry.source for entry in found.values()}
     # There may be no user to answer when a file changes.
     reload = partial(find_entries, names, config, yes=yes, ask=False)
     return Bridge(found, watch=sorted(files), reload=reload, **options)

@@ -48,10 +48,19 @@ def find_entry(name: str, config: str | None = None, *, yes: bool = False) -> Se
 
 def find_entries(
     names: Sequence[str], config: str | None = None, *, yes: bool = False, ask: bool = True
-) -> dict[str, ServerEntry]:
-    """Return the servers with these names, or all, ready for use; see `prepare_entry`."""
+) -> dict[str, ServerEntry | ConfigError]:
+    """Return the servers with these names, ready for use; see `prepare_entry`.
+
+    Without names, return all that are not disabled. Those whose entries are broken are then errors.
+    """
+    from mcplumb.client.group_member import enabled_servers
+
     found = load_config(config)
-    return {name: prepare_entry(found[name], yes=yes, ask=ask) for name in names or found}
+    chosen = {name: found[name] for name in names} or enabled_servers(found)
+    return {
+        name: entry if isinstance(entry, ConfigError) else prepare_entry(entry, yes=yes, ask=ask)
+        for name, entry in chosen.items()
+    }
 
 
 @click.command()
