@@ -151,6 +151,20 @@ async def test_what_is_no_message() -> None:
         assert (await guest.stream.message())["result"]["isError"]
 
 
+async def test_a_second_request_with_the_id_of_an_open_one_gets_no_answer_on_the_stream() -> None:
+    workshop = Workshop()
+    async with serving(workshop.server) as site:
+        guest = await Guest(site).open()
+        await guest.call("wait", 1, gate="a")
+        await workshop.at("a")
+        refused = await guest.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert refused.status == 400
+        assert "another one that has not been answered" in (await refused.json())["error"]["message"]
+        workshop.gates["a"].set()
+        assert text_of(await guest.stream.message()) == "a is open"
+        assert (await guest.ask({"jsonrpc": "2.0", "id": 1, "method": "ping"}))["result"] == {}
+
+
 async def test_a_batch_is_answered_by_a_batch() -> None:
     async with serving(Workshop().server) as site:
         guest = await Guest(site).open("2025-03-26")
@@ -338,6 +352,35 @@ async def test_posts_wait_while_nothing_is_wanted() -> None:
     stage.ends.set()
 
 
+async def test_a_request_that_is_refused_may_come_again() -> None:
+    stage = Stage(max_streams=1)
+    opener, sender = (Principal("alice", claims={"n": n}) for n in (1, 2))
+    opening = Staged(method="GET")
+    opening.request.principal = opener
+    serving = asyncio.create_task(stage.pairs.get(opening.request, opener))
+    await turns()
+    query = opening.events[0].data.decode().partition("?")[2]
+    (connection,) = stage.served
+
+    def post(body: bytes) -> asyncio.Task[None]:
+        return asyncio.create_task(stage.pairs.post(Staged(query=query).bring(body).request, sender))
+
+    ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    connection.pause()
+    waiting = post(NOTE)
+    await turns()
+    with pytest.raises(Refusal) as refused:
+        await post(ping)
+    assert refused.value.status == 503
+    connection.resume()
+    await waiting
+    await post(ping)
+    assert len(stage.owner.items) == 2
+    stage.ends.set()
+    opening.leave()
+    await serving
+
+
 async def _with_senders(limit: int) -> tuple[Any, Staged]:
     staged = Staged(method="GET")
     staged.request.principal = Principal("alice")
@@ -347,7 +390,7 @@ async def _with_senders(limit: int) -> tuple[Any, Staged]:
 
 async def test_a_second_request_with_the_id_of_an_open_one_is_refused() -> None:
     """It would take the sender of the first one away."""
-    connection, _ = await _with_senders(10)
+    connection, staged = await _with_senders(10)
     first, second = Principal("bob", claims={"n": 1}), Principal("bob", claims={"n": 2})
     connection.note_sender(Request(1, "ping"), first)
     with pytest.raises(Refusal) as refused:
@@ -357,6 +400,14 @@ async def test_a_second_request_with_the_id_of_an_open_one_is_refused() -> None:
     connection.send(Result(1, {}))
     connection.note_sender(Request(1, "ping"), second)
     assert connection.principal_of(1) is second
+    # So would one of the client that opened the stream.
+    opener = staged.request.principal
+    with pytest.raises(Refusal):
+        connection.note_sender(Request(1, "ping"), opener)
+    connection.note_sender(Request(2, "ping"), opener)
+    with pytest.raises(Refusal):
+        connection.note_sender(Request(2, "ping"), first)
+    assert connection.principal_of(2) is opener
     connection.abort()
 
 

@@ -135,8 +135,7 @@ class SseSessions:
         self._check(request, item)
         if not isinstance(item, BadMessage) or item.is_response:
             if connection is not None:
-                connection.note_sender(item, principal)
-                await connection.deliver(item)
+                await connection.accept(item, principal)
             elif self._replica is not None and owner is not None:
                 told = _encode(_Told(ids[0], body, principal))
                 if not await self._replica.tell(owner, "sse", told):
@@ -189,8 +188,7 @@ class SseSessions:
     async def _deliver(self, connection: _SseConnection, told: _Told) -> None:
         item = decode_line(told.body, True, self._limits.max_batch)
         try:
-            connection.note_sender(item, told.principal)
-            await connection.deliver(item)
+            await connection.accept(item, told.principal)
         except Refusal as refusal:
             # The POST has been answered, so the stream has to say it.
             if isinstance(item, Request) and isinstance(refusal.error, ErrorDetail):
@@ -204,8 +202,8 @@ class _SseConnection(PostConnection):
         super().__init__(max_held=options.max_streams, trace=trace)
         self._request = request
         self._max_senders = options.max_streams
-        #: Who sent the open requests, if it is not who opened the stream.
-        self._senders: dict[RequestId, Principal] = {}
+        #: Who sent each open request.
+        self._senders: dict[RequestId, Principal | None] = {}
         self.stream = EventStream(
             request, keep_alive=options.keep_alive, write_within=options.write_within, gone=self._disconnected
         )
@@ -214,23 +212,32 @@ class _SseConnection(PostConnection):
         """Return the headers of the GET that opened the stream."""
         return self._request.headers
 
-    def note_sender(self, item: Message | BadMessage | Batch, principal: Principal | None) -> None:
-        """Note who sends these requests: the token of a POST may differ from that of the stream.
+    async def accept(self, item: Message | BadMessage | Batch, principal: Principal | None) -> None:
+        """Pass a posted message to the receiver; raise `Refusal` if that is not possible."""
+        ids = self.note_sender(item, principal)
+        try:
+            await self.deliver(item)
+        except BaseException:
+            for each_id in ids:
+                self._senders.pop(each_id, None)
+            raise
+
+    def note_sender(self, item: Message | BadMessage | Batch, principal: Principal | None) -> list[RequestId]:
+        """Note who sends these requests, and return their ids: the token of a POST may differ from that of the stream.
 
         Raises `Refusal` if the client has too many open requests, or one with the same id.
         """
         for each in item.items if isinstance(item, Batch) else (item,):
             if isinstance(each, Notification) and (cancelled := cancelled_request(each)) is not None:
                 self._senders.pop(cancelled, None)  # it gets no answer
-        if principal is None or principal is self._request.principal:
-            return
         ids = [each.id for each in (item.items if isinstance(item, Batch) else (item,)) if isinstance(each, Request)]
         for each_id in ids:
             if each_id in self._senders:
                 raise Refusal(400, ErrorDetail(INVALID_REQUEST, TWICE), request_id=each_id)
-        if len(self._senders) + len(ids) > self._max_senders:
+        if ids and len(self._senders) + len(ids) > self._max_senders:
             raise busy(_TOO_MANY, seconds=1, request_id=ids[0])
         self._senders.update(dict.fromkeys(ids, principal))
+        return ids
 
     def principal_of(self, request_id: RequestId) -> Principal | None:
         """Return who sent a request."""
