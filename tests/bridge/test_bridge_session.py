@@ -446,6 +446,24 @@ async def test_a_server_that_asks_without_end_is_given_up() -> None:
             await front.call("greet")
 
 
+@pytest.mark.req("BRG-5")
+@pytest.mark.parametrize(("front_revision", "back"), [(LATEST, LATEST_LEGACY), (LATEST_LEGACY, LATEST)], ids=str)
+async def test_a_result_that_cannot_be_read_is_an_error_of_the_server(front_revision: Revision, back: Revision) -> None:
+    results: dict[str, Any] = {"odd": [1], "vague": {"resultType": "input_required", "inputRequests": 7}}
+
+    async def odd(back: Back, request: dict[str, Any]) -> Any:
+        return results[request["params"]["name"]] if request["method"] == "tools/call" else await echo(back, request)
+
+    async with Front(Bridge(Backs(back, odd), name="the odd one")) as front:
+        if not front_revision.is_modern:
+            await front.initialize(front_revision)
+        # The first call and later ones pass in different ways.
+        for tool in ("odd", "odd", *(["vague", "vague"] if back.is_modern else [])):
+            with pytest.raises(Refused, match="The server 'the odd one' gave no result") as refused:
+                await front.call(tool)
+            assert refused.value.code == INTERNAL_ERROR
+
+
 @pytest.mark.req("BRG-2")
 async def test_a_client_that_refuses_a_question_refuses_the_call() -> None:
     async def refuse(question: dict[str, Any]) -> Any:

@@ -398,6 +398,8 @@ async def test_a_list_without_end_is_left_out(cursors: list[str]) -> None:
         listed = await front.ask("tools/list")
         assert [tool["name"] for tool in listed["tools"]] == ["good_do"]
         assert asked_of(endless, "tools/list") == len(cursors)
+        with pytest.raises(Refused, match=r"'endless'.* its tools/list have no end"):
+            await front.call("endless_cut_x00000000")
 
 
 @pytest.mark.req("BRG-5")

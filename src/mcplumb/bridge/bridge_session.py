@@ -48,7 +48,6 @@ from mcplumb.protocol.translation import (
     params_for_server,
     question_for_client,
     read_input_required,
-    result_for_client,
     urls_to_visit,
 )
 from mcplumb.protocol.version_negotiation import Admitted, InitializedSession, Refused
@@ -352,7 +351,7 @@ class BridgeSession(ServerSession):
         await self._complete(call, instance, lambda params, meta: instance.recover(call, back, params, meta, lost))
 
     async def go_on(self, call: Call, instance: ServerInstance, result: msgspec.Raw) -> None:
-        """Answer a request of a legacy client that needed no task, and whose server asks for input first."""
+        """Answer a request of a legacy client that needed no task and has this result, which is not the answer yet."""
 
         async def given(*_: object) -> msgspec.Raw:
             return result
@@ -371,9 +370,7 @@ class BridgeSession(ServerSession):
         try:
             params, meta = await self._translated(call, instance, members_of(call.request.params), method)
             result = await self._final(call, instance, method, params, meta, None, await first(params, meta))
-            outcome = result_for_client(
-                result, method, front=front, back=instance.revision, server_info=instance.known.server_info
-            )
+            outcome = instance.result_for(front, result, method)
         except McplumbError as error:
             outcome = self.explain(call, self._named_error(error, method, instance.name, front, instance.revision))
         await self.finish_later(call, outcome)
@@ -453,8 +450,7 @@ class BridgeSession(ServerSession):
         result = await self._final(call, instance, method, params, meta, on_progress, result)
         if not front.is_modern and self._session_lane is None:
             self._open_session_lane(call, instance)
-        back = instance.revision
-        return result_for_client(result, method, front=front, back=back, server_info=instance.known.server_info)
+        return instance.result_for(front, result, method)
 
     async def _final(
         self,
@@ -512,7 +508,10 @@ class BridgeSession(ServerSession):
         self, call: Call, result: msgspec.Raw, params: dict[str, Any], back: Revision
     ) -> dict[str, Any]:
         """Ask a legacy client the questions of a modern server, and return the params of the next round."""
-        asked = read_input_required(result)
+        try:
+            asked = read_input_required(result)
+        except DecodeError as error:
+            raise ProtocolError(f"It asked for input that cannot be read. {error}") from error
         if not asked.input_requests and asked.request_state is UNSET:
             raise ProtocolError("It asked for input, but did not say which.")
         for question in asked.input_requests.values():
@@ -589,11 +588,11 @@ class BridgeSession(ServerSession):
     async def _result_of(self, call: Call, pending: PendingCall) -> Any:
         """Return the result of a call, or the questions that the server asks first."""
         result, front, used = await pending.wait(call), call.admitted.revision, pending.instance
-        info = used.known.server_info
         if result is None:
+            info = used.known.server_info
             asked = self.bridge.parked_calls.park(pending, call, self._place)
             return asked if info is None else asked | {"_meta": {SERVER_INFO: for_revision(info, front)}}
-        return result_for_client(result, call.method, front=front, back=used.revision, server_info=info)
+        return used.result_for(front, result, call.method)
 
     @property
     def _place(self) -> object:

@@ -29,7 +29,7 @@ from mcplumb.types.base import COMPLETE
 from mcplumb.types.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from mcplumb.types.notification_params import LoggingLevel, SubscriptionFilter
 from mcplumb.types.payload_decoder import read
-from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
     from mcplumb.server.dispatch.running_call import Call
@@ -302,7 +302,12 @@ class GroupRouter:
         server = names.server_of(name)
         if origin is None and server is not None and names.is_visible(name):
             # A name that was cut or cleaned can be told from the list only.
-            items = await self._ask(server, lambda pool: self._items_of(session, call, listing, pool))
+            try:
+                items = await self._ask(server, lambda pool: self._items_of(session, call, listing, pool))
+            except ProtocolError as error:
+                raise RequestError(
+                    INTERNAL_ERROR, f"The server {server!r} cannot be asked for a list. {error}"
+                ) from error
             names.set_names(server, [own for item in items if (own := _maybe_text(item, "name")) is not None])
             origin = names.find(name)
         if origin is None:

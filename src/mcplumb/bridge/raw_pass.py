@@ -230,13 +230,13 @@ class TranslatedCall(ForwardedCall, eq=False, gc=True, kw_only=True):
         if kind is Result:
             try:
                 members = members_of(response.result)
-            except DecodeError as error:
-                response = Error(response.id, self.session.explain(self, error))
-            else:
-                if asks_for_input(members):
-                    self._go_on_with(response.result)
-                    return
-                response = Result(response.id, members_for_client(members, method, front=front, back=back))
+            except DecodeError:
+                self._go_on_with(response.result)  # to an error that names the server
+                return
+            if asks_for_input(members):
+                self._go_on_with(response.result)
+                return
+            response = Result(response.id, members_for_client(members, method, front=front, back=back))
         elif kind is Error:
             response = Error(response.id, error_for_client(response.error, method, front=front, back=back))
         ForwardedCall.set_result(self, response)

@@ -27,7 +27,8 @@ from mcplumb.client.connector import Connecting
 from mcplumb.client.input_handlers import InputHandlers
 from mcplumb.client.requests import Requests
 from mcplumb.client.subscriptions import Changes
-from mcplumb.errors import DecodeError, McplumbError, RemoteError, RequestTimeout
+from mcplumb.errors import DecodeError, McplumbError, ProtocolError, RemoteError, RequestTimeout
+from mcplumb.protocol.translation import result_for_client
 from mcplumb.revisions import Revision
 from mcplumb.rpc.handler import CallOptions, Handled, Outcome
 from mcplumb.rpc.user_callbacks import OnProgress
@@ -271,6 +272,15 @@ class ServerInstance:
         return Changes(self.supervisor.subscriptions, wanted, _LISTEN_TIMEOUT)
 
     # --- What the server sends ---
+
+    def result_for(self, front: Revision, result: msgspec.Raw, method: str) -> Any:
+        """Return a result as a client's revision has it; raise `ProtocolError` if it cannot be read."""
+        try:
+            return result_for_client(
+                result, method, front=front, back=self.revision, server_info=self.known.server_info
+            )
+        except DecodeError as error:
+            raise ProtocolError(f"Its result of {method} cannot be read. {error}") from error
 
     async def answer(self, request: Handled) -> Outcome:
         """Return the answer to a question of a legacy server."""
