@@ -13,7 +13,18 @@ from typing import Annotated, Any, cast
 import aiohttp
 import pytest
 
-from mcplumb import Bridge, Client, Header, RemoteError, Server, UsageError, connect, load_config
+from mcplumb import (
+    Bridge,
+    Client,
+    Context,
+    Header,
+    HttpOptions,
+    RemoteError,
+    Server,
+    UsageError,
+    connect,
+    load_config,
+)
 from mcplumb.bridge.bridge import Updated
 from mcplumb.client import Changes
 from mcplumb.limits import Limits
@@ -508,6 +519,34 @@ async def test_what_a_bridge_cannot_be() -> None:
         Bridge(notes(MODERN), watch=["file"], reload=dict)
     with pytest.raises(UsageError, match="cannot be updated"):
         await Bridge(notes(MODERN)).update({})
+    unnamed: Any = {7: notes(MODERN)}
+    with pytest.raises(UsageError, match="must be a string, not a int"):
+        Bridge(unnamed)
+    with pytest.raises(TypeError, match="'tmeout'"):
+        Bridge({"notes": notes(MODERN)}, tmeout=5)
+
+
+@pytest.mark.req("BRG-7", "GRP-1")
+async def test_a_server_may_have_options_of_its_own() -> None:
+    token = "a-token-of-this-server-only-0123456789"
+    plain = Server("plain")
+
+    @plain.tool
+    async def credentials(ctx: Context) -> str:
+        return str((ctx.headers or {}).get("authorization"))
+
+    async with (
+        serving(notes(MODERN), "http://127.0.0.1:0/mcp", http=HttpOptions(tokens=(token,))) as (locked,),
+        serving(plain, "http://127.0.0.1:0/mcp") as (open_to_all,),
+    ):
+        servers = {"locked": {"target": locked, "token": token}, "plain": open_to_all, "wrong": {"token": token}}
+        bridge = Bridge(servers)
+        async with client_of(bridge, MODERN) as client:
+            assert (await client.call_tool("locked_add", {"a": 1, "b": 2})).text == "3"
+            assert (await client.call_tool("plain_credentials")).text == "None"
+            with pytest.raises(RemoteError, match="'wrong' has no \"target\""):
+                await client.call_tool("wrong_tool")
+            assert bridge.health == {"locked": "running", "plain": "running", "wrong": "failed"}
 
 
 @pytest.mark.req("GRP-1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import logging
 import os
@@ -20,7 +21,7 @@ from mcplumb.bridge.parked_calls import ParkedCalls
 from mcplumb.bridge.router import Router, SingleRouter
 from mcplumb.bridge.server_pool import ServerPool, Share
 from mcplumb.client.connector import ConfigEntry, Connecting, connect
-from mcplumb.client.group_member import enabled_servers
+from mcplumb.client.group_member import enabled_servers, target_and_options
 from mcplumb.errors import McplumbError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.group_routing import GroupNames, group_prefix
@@ -72,8 +73,9 @@ class Bridge:
     ``target`` is what `mcplumb.connect` takes: a command, an address, a server object or an entry of a config file. Or
     it is a mapping of names to these, such as a loaded config: then the servers are served as one, and the names of
     their tools and prompts get the name of their server as a prefix. Entries that the config marks as disabled are left
-    out. The servers are started when a client needs them, started again after a crash, and stopped when they are idle.
-    Clients and servers may speak different eras and use different transports.
+    out, and a server may be a mapping with its ``target`` and options of its own, as for `mcplumb.connect_all`. The
+    servers are started when a client needs them, started again after a crash, and stopped when they are idle. Clients
+    and servers may speak different eras and use different transports.
 
     - ``share`` says whether clients share one server. *auto*: they do if the server is modern, and if it is legacy
       those do that cannot be asked anything; every other client gets a server of its own. *always*: all share one, and
@@ -141,7 +143,10 @@ class Bridge:
         self._sign_in = sign_in
         self._connect_options = {"limits": limits, **connect_options}
         self._new_pool = partial(ServerPool, share=share, idle=idle, max_instances=max_servers)
-        if not self._is_group:
+        if self._is_group:
+            # Raises TypeError now if an option is unknown. A wrong target is that server's failure.
+            inspect.signature(connect).bind(target, **self._connect_options)
+        else:
             self._open(target, name or "")  # raises UsageError now if the target or an option is wrong
         self._is_running = False
         #: The servers that run or may be started, and those that finish their last calls.
@@ -316,6 +321,7 @@ class Bridge:
         """Return a connection to a server, not yet opened."""
         if isinstance(target, McplumbError):
             raise target.with_traceback(None)  # the entry of a config file is broken
+        target, own_options = target_and_options(name, target) if self._is_group else (target, {})
         options = dict(self._connect_options)
         place = target.connect_arguments()[0] if isinstance(target, ConfigEntry) else target
         address = read_address(place) if isinstance(place, str) else None
@@ -327,6 +333,7 @@ class Bridge:
             folder = options.get("stderr")
             if isinstance(folder, os.PathLike) and Path(folder).is_dir():
                 options["stderr"] = Path(folder, f"{group_prefix(name)}.log")
+            options |= own_options
         if isinstance(address, HttpAddress) and self._sign_in is not None and "token" not in options:
             options.setdefault("auth", self._sign_in(place))
         return self._observed(connect(target, **options), name)
@@ -385,6 +392,8 @@ def _check_names(servers: Mapping[str, Any]) -> None:
     """Raise `UsageError` if two servers would get the same prefix."""
     names = GroupNames()
     for server in servers:
+        if not isinstance(server, str):
+            raise UsageError(f"The name of a server must be a string, not a {type(server).__name__}.")
         names.add_server(server)
 
 

@@ -13,7 +13,7 @@ from mcplumb.client.client import Client
 from mcplumb.client.connector import ConfigEntry, Connecting, Target, connect, is_started_by_command
 from mcplumb.errors import Closed, ConnectError, McplumbError, UsageError
 
-__all__ = ["GroupMember", "Servers", "all_failed", "enabled_servers", "named", "read_members"]
+__all__ = ["GroupMember", "Servers", "all_failed", "enabled_servers", "named", "read_members", "target_and_options"]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -118,17 +118,22 @@ def read_members(servers: Servers) -> dict[str, GroupMember]:
             raise UsageError(f"The name of a server must be a string, not a {type(name).__name__}.")
         if isinstance(target, Exception):
             found[name] = GroupMember(name, None, {}, target)
-        elif isinstance(target, Mapping):
-            options = dict(target)
-            if "target" not in options:
-                raise UsageError(
-                    f'The server {name!r} has no "target", which is a command, an address, or a config entry. Entries '
-                    "of a config file are read with load_config."
-                )
-            found[name] = GroupMember(name, options.pop("target"), options)
         else:
-            found[name] = GroupMember(name, target, {})
+            found[name] = GroupMember(name, *target_and_options(name, target))
     return found
+
+
+def target_and_options(name: str, server: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what `connect` takes for a server, and the options of its own."""
+    if not isinstance(server, Mapping):
+        return server, {}
+    options = dict(server)
+    if "target" not in options:
+        raise UsageError(
+            f'The server {name!r} has no "target", which is a command, an address, or a config entry. Entries of a '
+            "config file are read with load_config."
+        )
+    return options.pop("target"), options
 
 
 def enabled_servers(servers: Mapping[str, Any]) -> dict[str, Any]:
