@@ -510,6 +510,23 @@ async def test_a_file_that_changes_twice_is_followed(tmp_path: Path, caplog: pyt
         assert (await call).text == "done"
 
 
+@pytest.mark.req("BRG-6")
+async def test_a_file_that_changes_while_nobody_is_there_is_followed(tmp_path: Path) -> None:
+    watched = tmp_path / "servers"
+    known = {"notes": notes(MODERN), "more": notes(MODERN), "most": notes(MODERN)}
+    bridge = Bridge(
+        {"notes": known["notes"]},
+        watch=[watched],
+        reload=lambda: {name: known[name] for name in watched.read_text().split()},
+    )
+    watched.write_text("notes more")
+    async with client_of(bridge, MODERN):
+        await until(lambda: list(bridge.health) == ["notes", "more"], "the addition")
+    watched.write_text("most")
+    async with client_of(bridge, MODERN):
+        await until(lambda: list(bridge.health) == ["most"], "the replacement")
+
+
 async def test_what_a_bridge_cannot_be() -> None:
     with pytest.raises(UsageError, match="at least one server"):
         Bridge({})

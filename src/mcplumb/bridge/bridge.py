@@ -140,6 +140,8 @@ class Bridge:
         if self._is_group:
             _check_names(self.servers)
         self._watch, self._reload = [os.fspath(file) for file in watch], reload
+        #: By these, changes are noticed, also those from before it runs.
+        self._stamps = _stamps(self._watch)
         self._sign_in = sign_in
         self._connect_options = {"limits": limits, **connect_options}
         self._new_pool = partial(ServerPool, share=share, idle=idle, max_instances=max_servers)
@@ -290,12 +292,11 @@ class Bridge:
         """Update the servers whenever one of the files has changed."""
         if self._reload is None:
             return
-        seen = _stamps(self._watch)
         while True:
             await asyncio.sleep(_WATCH_INTERVAL)
-            if (stamps := _stamps(self._watch)) == seen:
+            if (stamps := _stamps(self._watch)) == self._stamps:
                 continue
-            seen = stamps
+            self._stamps = stamps
             try:
                 updated, _ = self._replace(self._reload())
             except Exception as error:  # noqa: BLE001 - the function may be anybody's; the next change may mend it
