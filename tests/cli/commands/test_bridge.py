@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from mcplumb import ConnectError, sync
 from tests.cli.kit import PYTHON, mcplumb
 from tests.cli.reading import Watched
-from tests.kit.loop import blocking_until
+from tests.kit.loop import PATIENCE, blocking_until
 
 SERVER = """
 import sys
@@ -28,6 +29,40 @@ async def greet(name: str) -> str:
 
 server.run()
 """
+
+
+#: It tells who it is, and works until somebody writes to a pipe.
+WORKER = """
+import os, sys
+from pathlib import Path
+from mcplumb import Server
+
+server = Server("worker")
+print(sys.argv[1], "is ready", file=sys.stderr)
+
+@server.tool
+async def pid() -> str:
+    return str(os.getpid())
+
+@server.tool
+async def secrets() -> str:
+    return " ".join(f"{name}={value}" for name, value in os.environ.items() if name.startswith("SECRET_"))
+
+@server.tool
+def work() -> str:
+    Path("began").touch()
+    return Path("may_end").read_text()
+
+server.run()
+"""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -103,6 +138,65 @@ def test_a_config_file_is_followed(folder: Path) -> None:
         write_config(folder, "ada", "bob", "eve")
         blocking_until(lambda: len(client.list_tools()) == 2, "the new server")
         assert client.call_tool("eve_greet", {"name": "you"}).text == "eve greets you"
+
+
+@pytest.mark.req("BRG-6", "BRG-7", "GRP-1")
+def test_each_server_has_its_own_environment_and_log(folder: Path) -> None:
+    (folder / "worker.py").write_text(WORKER)
+    servers = {
+        name: {"command": sys.executable, "args": ["worker.py", name], "env": {f"SECRET_{name.upper()}": "x"}}
+        for name in ("ada", "bob")
+    }
+    file = folder / "servers.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    words = ["-v", "bridge", "--config", str(file), "--http", "127.0.0.1:0", "--log-dir", "logs"]
+    with (
+        Watched([PYTHON, "-m", "mcplumb", *words], cwd=folder) as reading,
+        sync.connect(address_in(reading)) as client,
+    ):
+        for name in servers:
+            assert client.call_tool(f"{name}_secrets").text == f"SECRET_{name.upper()}=x"
+            reading.wait_for(f" sends tools/call to {name}.")
+        file.write_text("{")
+        reading.wait_for("The servers stay as they are")
+        file.unlink()
+        reading.wait_for("there is no such file")
+        assert client.call_tool("bob_secrets").text == "SECRET_BOB=x"
+    assert {log.name: log.read_text() for log in (folder / "logs").iterdir()} == {
+        "ada.log": "ada is ready\n",
+        "bob.log": "bob is ready\n",
+    }
+
+
+@pytest.mark.req("BRG-6")
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+def test_a_bridge_that_is_terminated_finishes_calls_and_leaves_nothing(folder: Path, revision: str) -> None:
+    (folder / "worker.py").write_text(WORKER)
+    os.mkfifo(folder / "may_end")
+    with bridging(folder, "--http", "127.0.0.1:0", "--", PYTHON, "worker.py", "Ada") as reading:
+        with sync.connect(address_in(reading), revisions=[revision]) as client, ThreadPoolExecutor() as pool:
+            pid = int(client.call_tool("pid").text)
+            call = pool.submit(client.call_tool, "work")
+            blocking_until((folder / "began").exists, "the call")
+            reading.terminate()
+            reading.wait_for("Received SIGTERM")
+            (folder / "may_end").write_text("done")
+            assert call.result(PATIENCE).text == "done"
+        assert reading.wait(PATIENCE) == 0
+        blocking_until(lambda: not is_alive(pid), "the end of the server")
+
+
+@pytest.mark.req("BRG-6")
+def test_a_server_without_clients_may_be_stopped_at_once(folder: Path) -> None:
+    (folder / "worker.py").write_text(WORKER)
+    with bridging(folder, "--http", "127.0.0.1:0", "--idle", "0", "--", PYTHON, "worker.py", "Ada") as reading:
+        url = address_in(reading)
+        pids = []
+        for _ in range(2):
+            with sync.connect(url, revisions=["2025-11-25"]) as client:
+                pids.append(int(client.call_tool("pid").text))
+            blocking_until(lambda: not is_alive(pids[-1]), "the end of the server")
+        assert pids[0] != pids[1]
 
 
 def test_some_servers_of_a_config_file(folder: Path) -> None:
