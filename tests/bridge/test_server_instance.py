@@ -208,7 +208,8 @@ async def test_a_question_without_a_call_is_refused(caplog: pytest.LogCaptureFix
     [warned] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert warned.getMessage() == (
         "The server 'the clerk' sent the request 'roots/list', which went to no client, because no call is open that "
-        "could carry it: a modern client can be asked only with one."
+        "could carry it: a modern client can be asked only with one. If the server needs folders, name them in its "
+        "command."
     )
 
 

@@ -299,7 +299,8 @@ class ServerInstance:
             waiting = sorted(self.pending, key=lambda pending: not pending.is_waiting)
             if not waiting or needed is None:
                 why = "no call is open that could carry it"
-                return self._refuse(method, why, f"{why}: a modern client can be asked only with one")
+                remedy = ". If the server needs folders, name them in its command" if method == "roots/list" else ""
+                return self._refuse(method, why, f"{why}: a modern client can be asked only with one{remedy}")
             return await waiting[0].ask(method, params, self.revision)
         except RemoteError as error:
             return ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
