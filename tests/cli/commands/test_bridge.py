@@ -109,6 +109,18 @@ def test_a_command_is_served_over_http_to_clients_with_a_token(folder: Path) -> 
     assert log.read_text() == "ready\n"
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_http_has_a_door_for_the_old_transport_whether_it_is_named_or_not(folder: Path, several: bool) -> None:
+    server = ["--config", str(write_config(folder, "ada"))] if several else ["--", PYTHON, "server.py", "Ada"]
+    with (
+        bridging(folder, "--http", "127.0.0.1:0", "--sse", *server) as reading,
+        sync.connect(address_in(reading).replace("/mcp", "/sse"), http_sse=True) as client,
+    ):
+        assert [tool.name for tool in client.list_tools()] == ["ada_greet" if several else "greet"]
+    done = mcplumb("bridge", "--sse", *server, cwd=folder)
+    assert done.code == 2
+
+
 def test_the_tokens_of_clients_may_come_from_a_pipe(folder: Path) -> None:
     pipe = folder / "tokens"
     os.mkfifo(pipe)

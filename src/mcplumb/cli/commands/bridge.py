@@ -37,6 +37,8 @@ class _BridgeCommand(ServerCommand):
 
     def prepare(self, ctx: click.Context) -> None:
         """Select the one server; the command itself finds several."""
+        if ctx.params["http"] and ctx.params["server"] is None:
+            ctx.params["sse"] = False  # --http serves HTTP+SSE anyway; only an address could speak it
         options = ctx.ensure_object(GlobalOptions)
         is_one = self.is_named(ctx)
         if is_one and ctx.params["names"]:
@@ -105,7 +107,8 @@ def bridge(
     which one to ask. With --share always, all clients share one server, and a legacy server cannot ask them anything;
     with --share never, each client has its own.
 
-    Over HTTP, --client-token-file and --issuer decide who may use the bridge, as for mcplumb serve. The token of a
+    With --http, clients of the old HTTP+SSE transport are served as well, at /sse, whether --sse is given or not.
+    --client-token-file and --issuer decide who may use the bridge over HTTP, as for mcplumb serve. The token of a
     client is never passed on. For a protected server, sign in with mcplumb login first.
 
     \b
