@@ -399,7 +399,7 @@ def asked_of(backs: Backs, method: str) -> int:
 
 @pytest.mark.req("BRG-5")
 @pytest.mark.parametrize("cursors", [["a", "a"], ["a", "b", "a"]])
-async def test_a_list_without_end_is_left_out(cursors: list[str]) -> None:
+async def test_a_list_without_end_is_left_out(cursors: list[str], caplog: pytest.LogCaptureFixture) -> None:
     async def page(back: Back, request: dict[str, Any]) -> Any:
         number = asked_of(back.backs, "tools/list") - 1
         return {"tools": [TOOL], "nextCursor": cursors[number % len(cursors)]}
@@ -409,6 +409,10 @@ async def test_a_list_without_end_is_left_out(cursors: list[str]) -> None:
         listed = await front.ask("tools/list")
         assert [tool["name"] for tool in listed["tools"]] == ["good_do"]
         assert asked_of(endless, "tools/list") == len(cursors)
+        await front.ask("resources/list")
+        await front.ask("tools/list")
+        [warned] = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert "The server 'endless' is left out. The pages of its tools/list have no end" in warned.getMessage()
         with pytest.raises(Refused, match=r"'endless'.* its tools/list have no end"):
             await front.call("endless_cut_x00000000")
 

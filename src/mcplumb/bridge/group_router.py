@@ -74,6 +74,8 @@ class GroupRouter:
         self._late: dict[str, float] = {}
         #: The servers that clients do not know of, because they could not be used.
         self._left_out: set[str] = set()
+        #: The last warning about each server.
+        self._reported: dict[str, str] = {}
         self._subscriptions: set[_GroupSubscription] = set()
 
     # --- The set of servers ---
@@ -92,7 +94,7 @@ class GroupRouter:
         pool = self.pools.pop(server)
         for names in self._names.values():
             names.remove_server(server)
-        for known in (self._resources, self._templates, self._late):
+        for known in (self._resources, self._templates, self._late, self._reported):
             known.pop(server, None)
         self._left_out.discard(server)
         for subscription in self._subscriptions:
@@ -371,7 +373,7 @@ class GroupRouter:
         failed: dict[str, McplumbError] = {}
         for server, answer in zip(servers, answers, strict=True):
             if isinstance(answer, McplumbError):
-                _logger.info("The server %r is left out. %s", server, answer)
+                self._report(server, answer)
                 if server in self.pools:
                     failed[server] = answer
                     self._left_out.add(server)
@@ -381,6 +383,14 @@ class GroupRouter:
                 found[server] = answer
                 self._left_out.discard(server)
         return found, failed
+
+    def _report(self, server: str, error: McplumbError) -> None:
+        """Log why a server is left out: as a warning if that is news, and its pool has not reported it."""
+        pool, why = self.pools.get(server), str(error)
+        is_news = pool is not None and pool.failure is None and self._reported.get(server) != why
+        _logger.log(logging.WARNING if is_news else logging.INFO, "The server %r is left out. %s", server, why)
+        if is_news:
+            self._reported[server] = why
 
 
 class _GroupSubscription:
