@@ -202,6 +202,27 @@ def test_a_host_may_have_blocked_signals(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("TAP-1")
+@pytest.mark.parametrize("target", ["the tap", "its group"])
+def test_signals_pass_also_if_the_host_ignores_them(tmp_path: Path, target: str) -> None:
+    """As behind nohup: a server that handles such a signal gets it, and one that does not keeps ignoring it."""
+    ignored = [signal.SIGHUP, signal.SIGQUIT]
+    code = f"import signal\nfor each in {list(map(int, ignored))}: signal.signal(each, signal.SIG_IGN)\n"
+    run = "import os, sys\nos.execv(sys.argv[1], sys.argv[1:])"
+    server = "import signal\nprint(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, end=' ', flush=True)\n" + COUNT
+    command = [sys.executable, "-c", code + run, *tap_command(tmp_path / "a", *python(server))]
+    with subprocess.Popen(
+        command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert read_line(process) == b"True ready\n"
+        for number in ignored:
+            (os.kill if target == "the tap" else os.killpg)(process.pid, number)
+            assert read_line(process) == b"%d\n" % number
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+@pytest.mark.req("TAP-1")
 def test_a_group_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     with tapped(tmp_path / "a", *python(COUNT), start_new_session=True) as process:
         assert read_line(process) == b"ready\n"

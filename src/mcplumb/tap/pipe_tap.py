@@ -97,9 +97,10 @@ class _PipeTap:
         signal.signal(signal.SIGCHLD, _ignore)
         # The host may have blocked SIGCHLD, and masks are inherited. The server gets the host's mask.
         mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD,))
-        for name in _PASSED_ON:
-            number = getattr(signal, name)
-            if signal.getsignal(number) != signal.SIG_IGN:
+        numbers = [getattr(signal, name) for name in _PASSED_ON]
+        ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
+        for number in numbers:
+            if number not in ignored:
                 signal.signal(number, self._pass_on)
         self._sentinel.start()
         server_in, to_server = _pipe()
@@ -124,6 +125,9 @@ class _PipeTap:
             for fd in {server_in, server_out, server_err}:
                 os.close(fd)
         self._link.put_event(f"started {self._pid}")
+        # The server has inherited that they are ignored, but may handle them nevertheless.
+        for number in ignored:
+            signal.signal(number, self._pass_on)
         for number in self._early_signals:
             self._pass_on(number)
         self._add(_Flow(CLIENT, 0, to_server))
