@@ -103,6 +103,32 @@ def test_what_is_removed_hands_the_focus_on(bench: Page) -> None:
     expect_focus(bench, ".workbench *")
 
 
+#: Where the element that has the focus is covered by another one, which is named; else an empty text.
+COVERED = """() => {
+  const focused = document.activeElement;
+  const { left, top, width, height } = focused.getBoundingClientRect();
+  const at = document.elementFromPoint(left + Math.min(width / 2, 100), top + height / 2);
+  return at && (focused.contains(at) || at.contains(focused)) ? "" : `${focused.outerHTML} by ${at?.outerHTML}`;
+}"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (400, 800), (640, 400)])
+def test_what_has_the_focus_is_not_covered(bench: Page, width: int, height: int) -> None:
+    """The bar with the button that calls stays in sight below a long form, and the filter above a long list."""
+    bench.set_viewport_size({"width": width, "height": height})
+    choose(bench, "schemas")
+    bench.locator(".include:not(:checked)").evaluate_all("(all) => all.forEach((each) => each.click())")
+    bench.get_by_role("button", name="JSON", exact=True).focus()
+    for key in ("Tab", "Shift+Tab"):
+        for _ in range(45):
+            bench.keyboard.press(key)
+            assert bench.evaluate(COVERED) == ""
+    bench.locator(".run").click()
+    expect(bench.get_by_role("button", name="Send it anyway")).to_be_attached()
+    expect_focus(bench, '[aria-invalid="true"]')
+    assert bench.evaluate(COVERED) == ""
+
+
 def test_a_click_beside_everything_is_left_alone(bench: Page) -> None:
     choose(bench, "count")
     bench.locator(".item-head .description").click()
