@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 from pathlib import Path
@@ -242,6 +243,10 @@ def test_har_is_complete_and_joins_the_heads_of_http(tmp_path: Path) -> None:
     assert [entry["response"]["status"] for entry in log["entries"]] == [200, 404, 0]
     assert [entry["request"]["headers"][0]["value"] for entry in log["entries"]] == ["1", "2", "3"]
     assert log["entries"][0]["request"]["url"] == "https://x/mcp"
+    assert log["entries"][0]["request"]["queryString"] == []
+    path = write(tmp_path / "c", lines, name="a b", target=Target(url="https://x/mcp?a=1%202&b="))
+    request = here("export", str(path), "--as", "har").json["log"]["entries"][0]["request"]
+    assert request["queryString"] == [{"name": "a", "value": "1 2"}, {"name": "b", "value": ""}]
     path = write(tmp_path / "b", DISCOVER, name="a b")
     (entry,) = here("export", str(path), "--as", "har").json["log"]["entries"]
     assert entry["request"]["url"] == "mcp://a%20b/server/discover"
@@ -252,6 +257,25 @@ def test_an_exported_span_is_a_child_of_what_the_request_names(tmp_path: Path) -
     path = write(tmp_path / "a", [("client", ask(1, "x/y", {**META, "traceparent": parent})), ("server", answer(1))])
     (span,) = here("export", str(path), "--as", "otlp").json["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert (span["traceId"], span["parentSpanId"]) == ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        f"00-{'x' * 32}-{'1' * 16}-01",
+        f"00-{'1' * 32}-{'<' * 16}-01",
+        f"00-{'0' * 32}-{'1' * 16}-01",
+        f"00-{'1' * 32}-{'0' * 16}-01",
+        "00-" + "\uff11" * 32 + f"-{'1' * 16}-01",
+        "00",
+    ],
+)
+def test_a_parent_that_is_none_does_not_break_the_export(tmp_path: Path, parent: str) -> None:
+    """A collector refuses all spans if an id of one is no hexadecimal number."""
+    path = write(tmp_path / "a", [("client", ask(1, "x/y", {**META, "traceparent": parent})), ("server", answer(1))])
+    (span,) = here("export", str(path), "--as", "otlp").json["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert re.fullmatch("[0-9a-f]{32}", span["traceId"])
+    assert "parentSpanId" not in span
 
 
 # --- Comparing ---

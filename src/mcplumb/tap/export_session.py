@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import calendar
 import html
+import re
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 
@@ -142,7 +143,7 @@ def _har_entry(header: Header, call: Call, records: dict[int, Record], heads: di
             "httpVersion": "HTTP/1.1",
             "cookies": [],
             "headers": _har_headers(request),
-            "queryString": [],
+            "queryString": [{"name": name, "value": value} for name, value in _query(url)],
             "postData": {"mimeType": "application/json", "text": request.text or ""},
             "headersSize": -1,
             "bodySize": request.sent_size,
@@ -166,6 +167,10 @@ def _har_entry(header: Header, call: Call, records: dict[int, Record], heads: di
         "timings": {"send": 0, "wait": wait, "receive": 0},
         "comment": f"{call.method} {call.name}, id {call.id!r}, line {call.number}".replace(" ,", ","),
     }
+
+
+def _query(url: str) -> list[tuple[str, str]]:
+    return parse_qsl(url.partition("#")[0].partition("?")[2], keep_blank_values=True)
 
 
 def _har_headers(record: Record) -> list[dict[str, str]]:
@@ -197,6 +202,8 @@ def _nanoseconds(header: Header, t: float) -> int:
 _CLIENT_SPAN, _SERVER_SPAN = 3, 2
 _OK, _ERROR = 1, 2
 _HEX = 16
+#: Version, trace, span and flags; ids of zeros alone are invalid.
+_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
 
 
 def _as_otlp(session: SessionReader, records: dict[int, Record]) -> Iterator[bytes]:
@@ -258,9 +265,8 @@ def _span_events(header: Header, call: Call, records: dict[int, Record]) -> Iter
 def _parent(record: Record) -> tuple[str, str]:
     """Return the trace and the span that a request names as its parent; empty if it names none."""
     meta = members(members(members(record.line).get("params")).get("_meta"))
-    parts = (text_of(meta.get(TRACEPARENT)) or "").split("-")
-    is_valid = len(parts) == 4 and len(parts[1]) == 2 * _HEX and len(parts[2]) == _HEX
-    return (parts[1], parts[2]) if is_valid else ("", "")
+    found = _TRACE_PARENT.fullmatch(text_of(meta.get(TRACEPARENT)) or "")
+    return (found[1], found[2]) if found is not None else ("", "")
 
 
 def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
