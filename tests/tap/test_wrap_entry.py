@@ -279,3 +279,22 @@ def test_the_file_of_a_host_is_found_by_the_name(tmp_path: Path) -> None:
     assert mcplumb("unwrap", "notes", "-y", "--config", str(claude), cwd=project, env=env).code == 0
     assert claude.read_text() == noted
     assert "no server 'other'" in mcplumb("wrap", "other", "-y", cwd=project, env=env).err
+
+
+@pytest.mark.parametrize("order", [("weather", "other"), ("other", "weather")])
+def test_the_copy_is_of_the_file_without_any_tap(tmp_path: Path, order: tuple[str, str]) -> None:
+    from tests.cli.kit import mcplumb
+
+    file, backup = tmp_path / "mcp.json", tmp_path / "mcp.json.before-wrap"
+    file.write_text(COMMENTED)
+    for name in ("weather", "other"):
+        assert mcplumb("wrap", name, "--config", str(file), "--yes").code == 0
+        assert backup.read_text() == COMMENTED
+    for name in order:
+        assert mcplumb("unwrap", name, "--config", str(file), "--yes").code == 0
+    assert file.read_text() == COMMENTED
+    assert not backup.exists()
+    # A copy of another state of the file is replaced.
+    backup.write_text("{}")
+    assert mcplumb("wrap", "weather", "--config", str(file), "--yes").code == 0
+    assert backup.read_text() == COMMENTED

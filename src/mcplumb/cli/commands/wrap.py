@@ -58,7 +58,9 @@ def wrap(name: str, *, yes: bool) -> None:
         if backup.is_symlink():
             # In a project of somebody else, it could lead to any file of the user.
             backup.unlink()
-        _write(str(backup), before, like=location.path)
+        # After another server of this file was wrapped, the copy from before that is kept.
+        if not backup.is_file() or backup.read_bytes() != _without_taps(before, location).encode():
+            _write(str(backup), before, like=location.path)
         _write(location.path, after, like=location.path)
     say(f"Changed. The file as it was is {with_tilde(str(backup))}.")
     say(f"Restart the host, use the server, and then: mcplumb show {shlex.quote(name)}")
@@ -122,13 +124,31 @@ def _has(location: ConfigLocation, name: str) -> bool:
     if not Path(location.path).is_file():
         return False
     try:
-        document = decode_json(read_file(location.path) or b"{}", location.path)
-        for key in location.inside:
-            document = document.get(key) if isinstance(document, dict) else None
-        tables = None if document is None else server_tables(document, location.path)
+        return name in _servers(read_file(location.path) or b"{}", location.path, location.inside)
     except ConfigError:
         return False
-    return tables is not None and name in tables[0]
+
+
+def _servers(data: bytes, file: str, inside: tuple[str, ...]) -> list[str]:
+    """Return the names of the servers in a part of a file."""
+    document = decode_json(data, file)
+    for key in inside:
+        document = document.get(key) if isinstance(document, dict) else None
+    tables = None if document is None else server_tables(document, file)
+    return [] if tables is None else [*tables[0]]
+
+
+def _without_taps(text: str, location: ConfigLocation) -> str:
+    """Return the text of a config file without any tap, as far as it applies to the current folder."""
+    from mcplumb.tap.wrap_entry import is_wrapped, unwrap_entry
+
+    file = location.path
+    parts = {location.inside, *(each.inside for each in config_locations(str(Path.cwd())) if each.path == file)}
+    for inside in parts:
+        for name in _servers(text.encode(), file, inside):
+            if is_wrapped(text, file, name, inside):
+                text = unwrap_entry(text, file, name, inside)
+    return text
 
 
 def _read(file: str) -> str:
