@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mcplumb.recording.recorder import RecordingWriter
+from mcplumb.recording.recording_format import Record
 from tests.browser.conftest import Opened, Serve
 from tests.browser.recordings import Story, header, weather
 from tests.kit.loop import PATIENCE
@@ -144,6 +145,24 @@ def test_a_host_and_its_server_are_watched_through_a_tap(
     expect(row(page, '"Oslo"').locator(".cell-outcome")).to_have_class("cell-outcome ")
     expect(page.locator(".pane-head .badge.is-live")).to_be_hidden()
     expect(rows(page).filter(has_text="exit")).to_have_count(1)
+
+
+def test_events_say_whose_they_are(page: Page, serve: Serve, folder: Path) -> None:
+    story = Story()
+    story.request(0.1, "ping")
+    story.records += [
+        Record(t=0.2, event="lost", sender="client", records=1, reason="The disk is full."),
+        Record(t=0.3, event="end_of_input", sender="client"),
+        Record(t=0.4, event="end_of_input", sender="server"),
+        Record(t=0.5, event="signal", signal="SIGTERM"),
+    ]
+    story.write(header("ends", now=time.time() - 300), folder)
+    page.goto(serve())
+    ends = rows(page).filter(has_text="end of input")
+    expect(ends.locator(".cell-way")).to_have_text(["→", "←"])
+    expect(row(page, "SIGTERM").locator(".cell-way")).to_have_text("")
+    expect(page.locator(".pane-head")).to_contain_text("1 record lost")
+    expect(page.locator(".pane-head")).to_contain_text("1 message in")
 
 
 @pytest.mark.req("VIW-2")

@@ -83,7 +83,7 @@ export class MessageList {
     element.className = `vlist-row message-row is-${row.kind} from-${row.sender ?? "none"}${severity ? ` has-${severity}` : ""}`;
     const texts = [
       clock(row.t),
-      row.kind === "stderr" || row.kind === "event" ? "" : WAYS[row.sender ?? "client"],
+      row.kind === "stderr" || !row.sender ? "" : WAYS[row.sender],
       titleOf(row),
       whatOf(row),
       row.id === undefined ? "" : String(row.id),
@@ -108,6 +108,7 @@ export function titleOf(row) {
   if (row.kind === "stderr") return "stderr";
   if (row.kind === "bad") return "not a message";
   if (row.kind === "stray") return "stray answer";
+  if (row.kind === "event") return (row.method || row.kind).replaceAll("_", " ");
   return (row.method || row.kind).replace(/^notifications\//, "");
 }
 

@@ -222,11 +222,11 @@ export class SessionPane {
     setText(client, nameAndVersion(info?.client));
     setText(server, nameAndVersion(info?.server));
     keyed(revisions, info?.revisions ?? [], (each) => each, (each) => el("span", { class: "badge", title: "Protocol revision" }, each));
-    setText(amount, `${count(info?.messages ?? 0)} messages in ${duration(now)}`);
+    setText(amount, `${count(info?.messages ?? 0)} message${info?.messages === 1 ? "" : "s"} in ${duration(now)}`);
     cut.hidden = !info?.cut;
     setText(cut, `only the first ${count(info?.cut ?? 0)} records`);
     lost.hidden = !info?.lost;
-    setText(lost, `${count(info?.lost ?? 0)} records lost`);
+    setText(lost, `${count(info?.lost ?? 0)} record${info?.lost === 1 ? "" : "s"} lost`);
     this.findingsBadge.hidden = !findingCount;
     setText(this.findingsBadge, count(findingCount));
   }
