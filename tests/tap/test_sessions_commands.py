@@ -6,11 +6,14 @@ import json
 import re
 import subprocess
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mcplumb.cli.commands import recordings
 from mcplumb.recording.recorder import RecordingWriter
 from mcplumb.recording.recording_format import Http, Record, Target
 from tests.cli.kit import PYTHON, here, mcplumb
@@ -166,6 +169,37 @@ def test_a_running_session_is_followed(tmp_path: Path) -> None:
     assert process.wait(60) == 0
     assert "error FRM-2" in rest
     process.stdout.close()
+
+
+def test_a_check_waits_for_the_last_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tap does not wait for its recorder for long, and what is recorded last may be what has to be found."""
+    path = tmp_path / "a"
+    writer = RecordingWriter(header(), path)
+    made = records(FAULTY)
+    writer.write(made[:-1])
+
+    def end(_: float) -> None:
+        writer.write(made[-1:])
+        writer.close()
+
+    monkeypatch.setattr(recordings, "time", SimpleNamespace(monotonic=time.monotonic, sleep=end))
+    done = here("show", str(path), "--check")
+    assert done.code == 1
+    assert "error FRM-2" in done.out
+    assert done.err == ""
+
+
+def test_a_session_that_goes_on_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "_LAST_RECORDS_WITHIN", 0.0)
+    path = tmp_path / "a"
+    writer = RecordingWriter(header(), path)
+    writer.write(records(SESSION))
+    for options in ((), ("--check",)):
+        done = here("show", str(path), *options)
+        assert done.code == 0
+        assert "The session is still being recorded" in done.err
+    writer.close()
+    assert here("show", str(path)).err == ""
 
 
 @pytest.mark.parametrize("form", ["json", "html", "har", "otlp"])

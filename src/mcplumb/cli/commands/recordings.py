@@ -25,6 +25,8 @@ __all__ = ["export", "sessions", "show"]
 _FOUND = 1
 #: Seconds between two looks at a recording that is followed.
 _FOLLOW_INTERVAL = 0.2
+#: Seconds that a check waits for the end of a recording: a tap does not wait for its recorder.
+_LAST_RECORDS_WITHIN = 5.0
 _LONGEST_LINE = 500
 
 
@@ -92,7 +94,7 @@ def show(session: str | None, lines: tuple[int, ...], *, follow: bool, check: bo
     it matters, and what to do. With LINEs, only these records are shown, in full. The default is the newest session.
 
     With --check, only the findings are shown, and the exit code is 1 if there are any, except notes about the recording
-    itself.
+    itself. If the session is still being recorded, it waits a few seconds for the end.
 
     \b
     mcplumb show
@@ -110,7 +112,10 @@ def show(session: str | None, lines: tuple[int, ...], *, follow: bool, check: bo
         return 0
     if lines:
         return _show_records(reading, lines)
+    is_running = _is_running(reading, _LAST_RECORDS_WITHIN if check else 0.0)
     reading.read_all()
+    if is_running:
+        say("The session is still being recorded: what comes later is not shown.", style="yellow")
     found = reading.findings.found
     code = _FOUND if check and any(finding.severity != "note" for finding in found) else 0
     if as_json:
@@ -123,6 +128,16 @@ def show(session: str | None, lines: tuple[int, ...], *, follow: bool, check: bo
         _show_items(reading)
     _show_findings(reading)
     return code
+
+
+def _is_running(reading: SessionReader, wait: float) -> bool:
+    """Return whether a session is being recorded, still after these seconds."""
+    until = time.monotonic() + wait
+    while is_live(reading.reader.path):
+        if time.monotonic() >= until:
+            return True
+        time.sleep(_FOLLOW_INTERVAL)
+    return False
 
 
 def _show_items(reading: SessionReader) -> None:
