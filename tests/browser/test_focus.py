@@ -101,6 +101,12 @@ def test_what_is_removed_hands_the_focus_on(bench: Page) -> None:
     bench.keyboard.press("Enter")
     expect(bench.get_by_role("heading", name=re.compile("^Not connected"))).to_be_visible()
     expect_focus(bench, ".workbench *")
+    # The focus goes to the new connection, and not to the first one.
+    bench.keyboard.press("n")
+    bench.get_by_role("textbox", name="Command").fill(f"{sys.executable} -c exit(3)")
+    bench.keyboard.press("Enter")
+    expect(bench.get_by_role("heading", name=re.compile("^Not connected.*exit"))).to_be_visible()
+    expect_focus(bench, ".connection-name[aria-current]")
 
 
 #: Where the element that has the focus is covered by another one, which is named; else an empty text.

@@ -564,8 +564,22 @@ def test_a_server_that_cannot_be_chosen_is_said_and_nothing_is_complained_about(
 def test_everything_by_keyboard(bench: Page) -> None:
     bench.locator("body").click(position={"x": 5, "y": 5})
     bench.keyboard.press("/")
-    bench.keyboard.type("reserve")
+    bench.keyboard.type("nothing of that name")
+    expect(bench.get_by_text("Nothing passes the filter.")).to_be_visible()
+    bench.keyboard.press("Enter")  # opens nothing
+    bench.locator("main").focus()
+    bench.keyboard.press("/")
+    bench.keyboard.type("re")  # instead of what was there
+    expect(item(bench, "tool/reserve")).to_be_visible()
+    bench.keyboard.press("Enter")
+    expect(bench.locator(".item-head h2")).to_contain_text("reserve")
+    bench.keyboard.press("Control+a")
+    bench.keyboard.type("res")
     bench.keyboard.press("ArrowDown")
+    expect(item(bench, "tool/reserve")).to_be_focused()
+    bench.keyboard.press("ArrowUp")
+    bench.keyboard.press("ArrowUp")
+    expect(bench.get_by_label("Filter the list")).to_be_focused()
     bench.keyboard.press("ArrowDown")
     bench.keyboard.press("Enter")
     expect(bench.locator(".item-head h2")).to_contain_text("reserve")

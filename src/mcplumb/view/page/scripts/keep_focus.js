@@ -19,7 +19,8 @@ function restore() {
   for (const each of around) {
     if (each === document.body) return;
     if (!each.isConnected) continue;
-    const next = [...each.querySelectorAll(FOCUSABLE), ...(each.matches(FOCUSABLE) ? [each] : [])].find(canHaveFocus);
+    const found = [...each.querySelectorAll(FOCUSABLE), ...(each.matches(FOCUSABLE) ? [each] : [])].filter(canHaveFocus);
+    const next = found.find((one) => one.matches("[aria-current]")) ?? found[0];
     if (next instanceof HTMLElement) {
       next.focus({ preventScroll: true });
       return;

@@ -142,7 +142,7 @@ export function mount(root, frame) {
     { keys: ["k"], what: "Message before", group, when, run: inPane((pane) => pane.list.move(-1)) },
     { keys: ["ArrowDown"], what: "Next message, unless in the details or findings", group, when: isElsewhere, run: inPane((pane) => pane.list.move(1)) },
     { keys: ["ArrowUp"], what: "Message before", group, when: isElsewhere, run: inPane((pane) => pane.list.move(-1)) },
-    { keys: ["/"], what: "Filter by text", group, when, run: inPane((pane) => (pane.showView("messages"), pane.filters.search.focus())) },
+    { keys: ["/"], what: "Filter by text", group, when, run: inPane((pane) => (pane.showView("messages"), pane.filters.search.focus(), pane.filters.search.select())) },
     { keys: ["m"], what: "Filter by method", group, when, run: inPane((pane) => pane.filters.method.focus()) },
     { keys: ["i"], what: "Filter by id", group, when, run: inPane((pane) => pane.filters.id.focus()) },
     { keys: ["d"], what: "Filter by direction", group, when, run: inPane((pane) => pane.filters.direction.focus()) },

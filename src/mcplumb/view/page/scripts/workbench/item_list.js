@@ -41,8 +41,9 @@ export class ItemList {
   constructor(choose) {
     this.choose = choose;
     this.filter = el("input", { type: "search", class: "item-filter", placeholder: "Filter  ( / )", "aria-label": "Filter the list", oninput: () => this.render() });
+    this.none = el("p", { class: "hint", role: "status" });
     this.body = el("div", { class: "item-groups" });
-    this.element = el("nav", { class: "items", "aria-label": "What the server offers" }, this.filter, this.body);
+    this.element = el("nav", { class: "items", "aria-label": "What the server offers" }, this.filter, this.none, this.body);
     this.element.addEventListener("keydown", (event) => this.#key(event));
     /** @type {import("./model.js").Connection | null} */
     this.connection = null;
@@ -59,7 +60,9 @@ export class ItemList {
   }
 
   render() {
-    keyed(this.body, this.#groups(), ({ what }) => `${this.connection?.id}/${what}`, (group) => this.#makeGroup(group), (element, group) => this.#updateGroup(element, group));
+    const groups = this.#groups();
+    setText(this.none, this.filter.value.trim() && groups.every(({ what }) => what === "request") ? "Nothing passes the filter." : "");
+    keyed(this.body, groups, ({ what }) => `${this.connection?.id}/${what}`, (group) => this.#makeGroup(group), (element, group) => this.#updateGroup(element, group));
   }
 
   /** @returns {Group[]} */
@@ -139,11 +142,15 @@ export class ItemList {
 
   /** @param {KeyboardEvent} event */
   #key(event) {
+    const isInFilter = document.activeElement === this.filter;
+    if (isInFilter && event.key === "Enter" && this.filter.value.trim()) this.#buttons().find((each) => each.matches(".item:not([data-item^=request])"))?.click();
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
     const buttons = this.#buttons();
     const at = buttons.findIndex((each) => each === document.activeElement);
-    const next = at < 0 && step < 0 ? undefined : buttons[at + step];
+    // From the filter, to the first that passes it, and not to the button that folds its group.
+    const first = buttons.findIndex((each) => each.matches(".item"));
+    const next = isInFilter ? buttons[step < 0 ? -1 : first] : buttons[at + step];
     event.preventDefault();
     (next ?? (at === 0 && step < 0 ? this.filter : undefined))?.focus();
   }

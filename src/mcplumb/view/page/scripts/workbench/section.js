@@ -210,7 +210,7 @@ export function mount(root, frame) {
   const isHere = () => frame.current() === "workbench";
   const group = "Workbench";
   addShortcuts(
-    { keys: ["/"], what: "Filter the tools, resources and prompts", group, when: isHere, run: () => items.filter.focus() },
+    { keys: ["/"], what: "Filter the tools, resources and prompts", group, when: isHere, run: () => (items.filter.focus(), items.filter.select()) },
     { keys: ["n"], what: "Connect to another server", group, when: isHere, run: () => go("new") },
     { keys: ["Ctrl+Enter"], what: "Call", group, when: () => isHere() && view !== null, run: () => view?.start() },
     { keys: ["Ctrl+."], what: "Cancel the call", group, when: () => isHere() && view !== null, run: () => view?.stop() },
