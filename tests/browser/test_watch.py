@@ -15,6 +15,7 @@ import pytest
 
 from mcplumb.recording.recorder import RecordingWriter
 from mcplumb.recording.recording_format import Record
+from mcplumb.types.method_table import METHODS
 from tests.browser.conftest import Opened, Serve
 from tests.browser.recordings import Story, header, weather
 from tests.kit.loop import PATIENCE
@@ -163,6 +164,23 @@ def test_events_say_whose_they_are(page: Page, serve: Serve, folder: Path) -> No
     expect(row(page, "SIGTERM").locator(".cell-way")).to_have_text("")
     expect(page.locator(".pane-head")).to_contain_text("1 record lost")
     expect(page.locator(".pane-head")).to_contain_text("1 message in")
+
+
+def test_the_methods_of_the_protocol_are_not_cut_off(page: Page, serve: Serve, folder: Path) -> None:
+    story = Story()
+    for at, name in enumerate(METHODS):
+        if name.startswith("notifications/"):
+            story.say(at, "server", method=name)
+        else:
+            story.request(at, name)
+    story.write(header("methods", now=time.time() - 300), folder)
+    page.set_viewport_size({"width": 1280, "height": 1300})
+    page.goto(serve())
+    expect(rows(page)).to_have_count(len(METHODS))
+    cut: list[str] = page.locator(".vlist-row .cell-method").evaluate_all(
+        "(all) => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)"
+    )
+    assert cut == []
 
 
 @pytest.mark.req("VIW-2")
