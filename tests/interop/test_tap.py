@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.environments import PYTHON_V2, TYPESCRIPT_V1, Environment
+from tests.interop.serving import served
 from tests.interop.tapping import tap_command
 from tests.interop.test_official_clients import CLIENTS, SERVER, Client
 from tests.interop.visiting import visiting
@@ -21,6 +23,7 @@ INSPECTOR = Environment("npm_modelcontextprotocol_inspector", ("@modelcontextpro
 
 #: Of each SDK, a client in each era that it knows.
 HOSTS = [client for client in CLIENTS if client.way == "stdio"]
+HTTP_HOSTS = [client for client in CLIENTS if client.way != "stdio"]
 
 
 @pytest.mark.parametrize("client", HOSTS, ids=str)
@@ -40,6 +43,34 @@ def test_the_official_clients_are_recorded_without_untrue_findings(client: Clien
     complete(place)
     session = session_of(place)
     assert [finding.message for finding in session.findings.found if finding.severity == "error"] == []
+    assert client.revision in session.transcript.revisions
+    calls = [call for call in session.transcript.calls() if call.method == "tools/call"]
+    assert len(calls) > 5
+
+
+@pytest.mark.parametrize("client", HTTP_HOSTS, ids=str)
+def test_the_official_clients_are_recorded_over_http(client: Client, tmp_path: Path) -> None:
+    recording = tmp_path / "session.mcp.jsonl"
+    command = client.environment.command(client.program, tmp_path)
+    command += [client.mode] if client.mode else []
+    with (tmp_path / "stderr").open("w") as stderr, served(SERVER, client.way, stderr) as place:
+        *words, url = place
+        tap = [sys.executable, "-m", "mcplumb", "tap", "--http", "127.0.0.1:0", "-s", url, "--record", str(recording)]
+        with subprocess.Popen(tap, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            try:
+                said = process.stderr.readline()
+                found = re.search(r"listens at (\S+)\. ", said)
+                assert found is not None, said
+                done = subprocess.run(
+                    [*command, *words, found[1]], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+                )
+            finally:
+                process.terminate()
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout)["revision"] == client.revision
+    session = session_of(recording)
+    assert session.findings.found == []
     assert client.revision in session.transcript.revisions
     calls = [call for call in session.transcript.calls() if call.method == "tools/call"]
     assert len(calls) > 5
