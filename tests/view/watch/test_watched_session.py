@@ -112,6 +112,28 @@ def test_a_long_session_is_read_in_parts(tmp_path: Path) -> None:
     session.close()
 
 
+def test_text_is_found_and_shown_however_its_json_is_written(tmp_path: Path) -> None:
+    """Many programs write all but ASCII as escapes."""
+    story = Story()
+    for number, city in enumerate((r"\u00C5lesund", "Ålesund", r"\ud83c\udf27 rain", r"C:\\u00e5", r"\u0022")):
+        params = f'{{"name":"f","arguments":{{"city":"{city}"}}}}'
+        story.line(number, "client", f'{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{params}}}')
+    story.line(6, "server", r'{"jsonrpc":"2.0","id":1,"result":{"text":"It says \"hello\"."}}')
+    story.records.append(Record(t=7, event="end_of_input", sender="client"))
+    session = WatchedSession(written(story, tmp_path))
+    rows = all_rows(session)
+    assert [row.args for row in rows[:5]] == [
+        '{"city":"Ålesund"}', '{"city":"Ålesund"}', '{"city":"🌧 rain"}', r'{"city":"C:\\u00e5"}',
+        r'{"city":"\u0022"}',
+    ]  # fmt: skip
+    assert session.search("åLESUND") == [2, 3]
+    assert session.search("🌧 rain") == [4]
+    assert session.search('says "hello"') == [7]
+    assert session.search("end of input") == session.search("end_of_input") == [8]
+    assert session.search("\\u00c5") == [2]  # as it was written, too
+    session.close()
+
+
 def test_a_compressed_recording_reads_the_same(tmp_path: Path) -> None:
     plain = written(weather(), tmp_path)
     packed = tmp_path / f"{plain.name}.gz"

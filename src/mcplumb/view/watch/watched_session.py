@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +31,8 @@ _LONGEST_ARGUMENTS = 120
 #: Records that a search finds at most.
 _MOST_FOUND = 100_000
 _decode_record = msgspec.json.Decoder(Record).decode
+#: An escape in JSON that does not stand for ASCII, or an escaped backslash, which begins none.
+_ESCAPE = re.compile(r"\\\\|\\u(?!00[0-7])([0-9A-Fa-f]{4})")
 
 
 class RowsPage(msgspec.Struct, kw_only=True):
@@ -126,7 +129,7 @@ class WatchedSession:
                 arguments = members(said.message.params).get("arguments")
                 if arguments is not None:
                     text = bytes(arguments)[:_LONGEST_ARGUMENTS].decode("utf-8", "replace")
-                    self._arguments[self._places[id(said.call)]] = text
+                    self._arguments[self._places[id(said.call)]] = _without_escapes(text)
         for item in step.items:
             self._changes.append(self._places[id(item)])
             if isinstance(item, Event) and item.event in ("exit", "disconnected"):
@@ -189,6 +192,8 @@ class WatchedSession:
         """Return the numbers of the records that contain a text, ignoring case."""
         self._check_file()
         wanted = text.casefold()
+        # The text of a message is JSON, in which a quote has a backslash.
+        in_json = msgspec.json.encode(text).decode()[1:-1].casefold()
         found: list[int] = []
         for number, line in self._index.lines():
             if number > MAX_WATCHED_RECORDS + 1:
@@ -197,18 +202,32 @@ class WatchedSession:
                 record = _decode_record(line) if number > 1 else None
             except UNREADABLE:
                 record = None
-            if record is not None and wanted in _text_of(record).casefold():
+            if record is None:
+                continue
+            raw = _text_of(record)
+            has_it = wanted in (folded := raw.casefold()) or in_json in folded
+            if has_it or ("\\u" in raw and in_json in _without_escapes(raw).casefold()):
                 found.append(number)
                 if len(found) >= _MOST_FOUND:
                     break
         return found
 
 
+def _without_escapes(text: str) -> str:
+    """Return JSON in which what is not ASCII is not escaped, however it was written."""
+    if "\\u" not in text:
+        return text
+    text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[0], text)
+    # The halves of a pair belong together.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def _text_of(record: Record) -> str:
     if record.stderr is not None:
         return record.stderr
     if record.event is not None:
-        return f"{record.event} {record.signal or ''} {record.reason or ''}"
+        words = record.event.replace("_", " ")
+        return f"{record.event} {words} {record.signal or ''} {record.reason or ''}"
     if record.text is not None:
         return record.text
     return (record.line or b"").decode("utf-8", "replace")
