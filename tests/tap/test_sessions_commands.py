@@ -278,8 +278,11 @@ def test_har_is_complete_and_joins_the_heads_of_http(tmp_path: Path) -> None:
     assert [entry["request"]["headers"][0]["value"] for entry in log["entries"]] == ["1", "2", "3"]
     assert log["entries"][0]["request"]["url"] == "https://x/mcp"
     assert log["entries"][0]["request"]["queryString"] == []
-    path = write(tmp_path / "c", lines, name="a b", target=Target(url="https://x/mcp?a=1%202&b="))
+    # A session of HTTP+SSE posts to another path than that of the server.
+    lines[0][1]["path"] = "/messages?a=1%202&b="
+    path = write(tmp_path / "c", lines, name="a b", target=Target(url="https://x:1/sse"))
     request = here("export", str(path), "--as", "har").json["log"]["entries"][0]["request"]
+    assert request["url"] == "https://x:1/messages?a=1%202&b="
     assert request["queryString"] == [{"name": "a", "value": "1 2"}, {"name": "b", "value": ""}]
     path = write(tmp_path / "b", DISCOVER, name="a b")
     (entry,) = here("export", str(path), "--as", "har").json["log"]["entries"]

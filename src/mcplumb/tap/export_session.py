@@ -129,6 +129,8 @@ def _har_entry(header: Header, call: Call, records: dict[int, Record], heads: di
     request, answer = records[call.number], records.get(call.answer or 0)
     head = request.http
     url = header.target.url or f"mcp://{quote(header.name or 'server')}/{quote(call.method)}"
+    if header.target.url and head is not None and head.path and head.path.startswith("/"):
+        url = "/".join(url.split("/", 3)[:3]) + head.path
     wait = (call.seconds or 0.0) * 1000
     status, reply = (0, "") if answer is None else (200, answer.text or "")
     response_head = None if call.exchange is None else heads.get(call.exchange)
