@@ -245,6 +245,25 @@ def test_a_tap_that_is_killed_takes_its_server_with_it(tmp_path: Path) -> None:
     assert complete(tmp_path / "a", "disconnected")[-1].event == "disconnected"
 
 
+@pytest.mark.req("TAP-1", "TAP-2", "LIF-4")
+def test_a_tap_with_its_second_recorder_takes_its_server_with_it_as_well(tmp_path: Path) -> None:
+    stubborn = "import os\nos.write(1, b'ready\\n')\nimport time; time.sleep(3600)"
+    place = tmp_path / "a.mcp.jsonl"
+    with tapped(place, *python(stubborn)) as process:
+        assert read_line(process) == b"ready\n"
+        first = recorder_of(process.pid)
+        complete_text(place, "ready")
+        kill(first)
+        complete(place, "restart")
+        family = children(process.pid)
+        assert first not in family
+        process.kill()
+        process.wait(60)
+        blocking_until(lambda: not any(map(is_alive, family)), "all to be gone", lambda: list(filter(is_alive, family)))
+    events = [record.event for record in complete(place, "disconnected")]
+    assert events[-2:] == ["restart", "disconnected"]
+
+
 @pytest.mark.req("TAP-1")
 def test_a_server_that_closes_its_input_breaks_the_host_s_pipe(tmp_path: Path) -> None:
     code = "import os\nos.close(0)\nos.write(1, b'closed\\n')\nimport time; time.sleep(60)"

@@ -80,6 +80,8 @@ class RecorderLink:
         #: Whether the first piece in the queue is the rest of a frame.
         self._is_torn = False
         self._pid = 0
+        #: The event that names the server, while that runs.
+        self._server = b""
         self._done = -1
         #: How many recorders have replaced another.
         self.restarts = 0
@@ -107,6 +109,10 @@ class RecorderLink:
     def put_event(self, words: str) -> None:
         """Send an event: its name, and words for its details."""
         data = words.encode()
+        if words.startswith("started "):
+            self._server = data
+        elif words.startswith("exit "):
+            self._server = b""  # its number may be that of another process now
         if self.fd >= 0:
             self._send(FRAME.pack(EVENT, time.monotonic_ns(), len(data)), data)
 
@@ -249,6 +255,10 @@ class RecorderLink:
             self.waiting = 0
             return
         self.restarts += 1
+        if self._server:
+            # If the tap is killed, this recorder has to end the server.
+            self._queue.appendleft(FRAME.pack(EVENT, time.monotonic_ns(), len(self._server)) + self._server)
+            self.waiting += len(self._queue[0])
         # What waits has not been given yet.
         for piece in self._queue:
             kind, _, size = FRAME.unpack_from(piece)
