@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +299,31 @@ def test_the_copy_is_of_the_file_without_any_tap(tmp_path: Path, order: tuple[st
     backup.write_text("{}")
     assert mcplumb("wrap", "weather", "--config", str(file), "--yes").code == 0
     assert backup.read_text() == COMMENTED
+
+
+def test_the_change_is_shown_before_it_is_made(tmp_path: Path) -> None:
+    from tests.cli.kit import on_terminal
+
+    file = tmp_path / "mcp.json"
+    file.write_text(COMMENTED)
+    seen: list[str] = []
+
+    def answer(text: str, shown: str) -> str:
+        assert '"command":"py\\u0074hon"' in shown
+        seen.append(file.read_text())
+        return text
+
+    for command, reply, outcome in (
+        ("wrap", "n\n", "Nothing was changed."),
+        ("wrap", "y\n", "Changed."),
+        ("unwrap", "n\n", "Nothing was changed."),
+        ("unwrap", "y\n", "Changed back."),
+    ):
+        before = file.read_text()
+        typed = [("Change the file?", partial(answer, reply))]
+        done = on_terminal(command, "weather", "--config", str(file), typed=typed, columns=300)
+        assert done.code == 0, done.out
+        assert outcome in done.out
+        assert seen.pop() == before
+        assert (file.read_text() == before) == (reply == "n\n")
+    assert file.read_text() == COMMENTED
