@@ -30,6 +30,7 @@ from mcplumb.errors import (
 from mcplumb.version import __version__
 
 if TYPE_CHECKING:
+    from mcplumb import sync
     from mcplumb.bridge.bridge import Bridge
     from mcplumb.client.auth.oauth import ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
     from mcplumb.client.client import Client
@@ -101,6 +102,7 @@ __all__ = [
     "result_for_anthropic",
     "result_for_openai",
     "server_tls",
+    "sync",
     "tools_for_anthropic",
     "tools_for_openai",
 ]
@@ -131,6 +133,7 @@ _HOMES = {
     "load_config": "mcplumb.config.load_config",
     "result_for_anthropic": "mcplumb.client.llm_tools",
     "result_for_openai": "mcplumb.client.llm_tools",
+    "sync": "mcplumb.sync",
     "tools_for_anthropic": "mcplumb.client.llm_tools",
     "tools_for_openai": "mcplumb.client.llm_tools",
 }
@@ -144,7 +147,8 @@ if not TYPE_CHECKING:  # otherwise type checkers would take every name for one o
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        value = globals()[name] = getattr(import_module(home), name)
+        module = import_module(home)
+        value = globals()[name] = module if home == f"{__name__}.{name}" else getattr(module, name)
         return value
 
 

@@ -122,6 +122,7 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "result_for_anthropic",
         "result_for_openai",
         "server_tls",
+        "sync",
         "tools_for_anthropic",
         "tools_for_openai",
     ]

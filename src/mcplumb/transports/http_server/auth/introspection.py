@@ -19,7 +19,6 @@ from mcplumb.protocol.oauth.access_tokens import TokenRules, check_claims
 from mcplumb.protocol.oauth.discovery import read_document, shown
 from mcplumb.protocol.oauth.steps import Answer, Flow, form_post
 from mcplumb.protocol.principal import Principal
-from mcplumb.transports.http_client.oauth_requests import run_flow
 from mcplumb.transports.http_server.auth.shared_task import SharedTask
 from mcplumb.transports.http_server.auth.token_verifier import TokenVerifier, audience_set
 
@@ -72,6 +71,9 @@ class Introspection(TokenVerifier):
         max_cached: int = 10_000,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        # Loaded here, so that the class can be had without the extra.
+        from mcplumb.transports.http_client.oauth_requests import run_flow
+
         super().__init__(issuer=issuer, scopes=scopes, url=url)
         if not client_id or not client_secret:
             raise UsageError("An Introspection needs the client_id and client_secret of this server.")
@@ -93,6 +95,7 @@ class Introspection(TokenVerifier):
         self._cache = cache
         self._max_cached = max_cached
         self._tls = tls
+        self._run_flow = run_flow
         #: By the digest of a token, the oldest first: when it was asked, and who it belongs to, if anybody.
         self._known: OrderedDict[bytes, tuple[float, Principal | None]] = OrderedDict()
         self._asking: dict[bytes, SharedTask[Principal | None]] = {}
@@ -121,7 +124,7 @@ class Introspection(TokenVerifier):
         """Ask about a token, and keep the answer."""
         try:
             async with asyncio.timeout(_ASK_WITHIN):
-                answer = await run_flow(self._flow(token), tls=self._tls)
+                answer = await self._run_flow(self._flow(token), tls=self._tls)
         except TimeoutError:
             sentence = f"{self._shown} did not say within {_ASK_WITHIN:g} s whether a token is active."
             raise AuthorizationError("unreachable", sentence) from None

@@ -16,7 +16,6 @@ import msgspec
 
 from mcplumb.errors import AuthorizationError, StoreUnavailable
 from mcplumb.protocol.oauth.access_tokens import TokenHeader, choose_key, find_keys, refused
-from mcplumb.transports.http_client.oauth_requests import run_flow
 from mcplumb.transports.http_server.auth.shared_task import SharedTask
 
 if TYPE_CHECKING:
@@ -57,11 +56,15 @@ class IssuerKeys:
         new_keys_every: float,
         tls: ssl.SSLContext | None,
     ) -> None:
+        # Loaded here, so that a `JwtVerifier` can be imported without the extra.
+        from mcplumb.transports.http_client.oauth_requests import run_flow
+
         self._issuer = issuer
         self._url = url
         self._keys_for = keys_for
         self._interval = new_keys_every
         self._tls = tls
+        self._run_flow = run_flow
         #: The published keys, and the same as joserfc has them, by their position.
         self._published: list[dict[str, Any]] | None = None
         self._imported: dict[int, Any] = {}
@@ -136,7 +139,7 @@ class IssuerKeys:
                 return
         try:
             async with asyncio.timeout(_FETCH_WITHIN):
-                published = await run_flow(find_keys(self._issuer, self._url), tls=self._tls)
+                published = await self._run_flow(find_keys(self._issuer, self._url), tls=self._tls)
         except TimeoutError:
             sentence = f"{self._issuer} did not send its keys within {_FETCH_WITHIN:g} s."
             self._failure = AuthorizationError("unreachable", sentence, issuer=self._issuer)
