@@ -21,12 +21,22 @@ async def stay(client: Client) -> None:
     """The body of a client that says nothing."""
 
 
-@pytest.mark.parametrize("target", [None, 7, object()])
-def test_what_is_no_server_is_refused(target: Any) -> None:
-    with pytest.raises(
-        UsageError, match=f"connect takes a command, an address or a Server, not a {type(target).__name__}"
-    ):
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (None, "not None."),
+        (7, "not an int."),
+        ({7}, "not a set."),
+        (
+            {"command": "python", "args": ["weather.py"]},
+            "not a dict. To use an entry of a config file, read the file with load_config.",
+        ),
+    ],
+)
+def test_what_is_no_server_is_refused(target: Any, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
         connect(target)
+    assert str(caught.value) == f"connect takes a command, an address or a Server, {said}"
 
 
 @pytest.mark.parametrize("address", ["unix:/run/x.sock", "tcp://127.0.0.1:7000", "http://x/mcp", "https://x/mcp"])

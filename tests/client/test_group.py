@@ -187,7 +187,9 @@ async def test_errors_keep_what_they_are_and_name_the_server() -> None:
 
 async def test_a_misspelled_name_is_corrected() -> None:
     async with two() as group:
-        with pytest.raises(UnknownName, match=r"The group has no tool 'serch'\. No tools are known yet\."):
+        with pytest.raises(
+            UnknownName, match=r"The group has no tool 'serch'\. No tools are listed yet: call list_tools first\."
+        ):
             await group.call_tool("serch")
         await group.list_tools()
         with pytest.raises(
@@ -346,7 +348,7 @@ async def test_options_of_one_server_take_precedence() -> None:
     ("servers", "said"),
     [
         (["python x.py"], "connect_all takes a mapping of names to servers, or a loaded config, not a list"),
-        ({7: "x"}, "The name of a server must be a string, not a int"),
+        ({7: "x"}, "The name of a server must be a string, not 7"),
         ({"a": {"command": "x"}}, """The server 'a' has no "target", .* are read with load_config"""),
     ],
 )

@@ -249,7 +249,10 @@ def connect(
                 "trace and record work only with the transports of mcplumb: record the messages in your own transport."
             )
         return Connecting(Supervisor(CustomLink(target), settings, memory))
-    raise UsageError(f"connect takes a command, an address or a Server, not a {type(target).__name__}.")
+    from mcplumb.transports.process.command import kind_of
+
+    hint = " To use an entry of a config file, read the file with load_config." if isinstance(target, Mapping) else ""
+    raise UsageError(f"connect takes a command, an address or a Server, not {kind_of(target)}.{hint}")
 
 
 class Connecting:

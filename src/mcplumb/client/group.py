@@ -626,7 +626,7 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
         more = ", …" if len(known) > _MAX_NAMED else ""
         hint = f"Known are {', '.join(known[:_MAX_NAMED])}{more}."
     else:
-        hint = f"No {kind}s are known yet."
+        hint = f"No {kind}s are listed yet: call list_{kind}s first."
     return UnknownName(f"The group has no {kind} {name!r}. {hint}")
 
 

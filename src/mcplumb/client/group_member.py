@@ -115,7 +115,7 @@ def read_members(servers: Servers) -> dict[str, GroupMember]:
     found: dict[str, GroupMember] = {}
     for name, target in enabled_servers(servers).items():
         if not isinstance(name, str):
-            raise UsageError(f"The name of a server must be a string, not a {type(name).__name__}.")
+            raise UsageError(f"The name of a server must be a string, not {name!r}.")
         if isinstance(target, Exception):
             found[name] = GroupMember(name, None, {}, target)
         else:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import wraps
 from inspect import isawaitable, iscoroutine, iscoroutinefunction, signature
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from mcplumb.client import client as async_client
 from mcplumb.client import connector as async_connecting
@@ -386,6 +386,11 @@ class Connecting:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._handle.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        use = ". Use the client that it gives: with connect(...) as client, or client = connect(...).open()"
+        hint = use if hasattr(Client, name) else ""
+        raise AttributeError(f"The return value of connect has no {name!r}{hint}.", name=name, obj=self)
 
     async def _close(self) -> None:
         await self._connecting.__aexit__(None, None, None)

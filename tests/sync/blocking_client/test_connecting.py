@@ -35,6 +35,17 @@ def nothing_is_left() -> Iterator[None]:
     wait_until(lambda: not own_threads())
 
 
+def test_a_connection_that_is_not_open_says_how_to_open_it() -> None:
+    connection: Any = connect(World().server)
+    with pytest.raises(AttributeError) as caught:
+        connection.list_tools()
+    assert str(caught.value) == (
+        "The return value of connect has no 'list_tools'. Use the client that it gives: with connect(...) as client, "
+        "or client = connect(...).open()."
+    )
+    assert not hasattr(connection, "nothing")
+
+
 def test_a_client_comes_out_of_a_context() -> None:
     connection = connect(World().server)
     assert own_threads() == []

@@ -259,6 +259,7 @@ def test_the_first_that_can_be_executed_is_found(tmp_path: Path) -> None:
     assert find_program(on_path("server", *folders)) == str(third)
     third.unlink()
     assert f"{tmp_path}/a/server is not executable: allow it with 'chmod +x" in refusal(on_path("server", *folders))
+    assert refusal(on_path("server", *folders)).endswith(f"+x {tmp_path}/a/server', or start it with its interpreter.")
 
 
 def test_the_path_is_that_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,6 +294,19 @@ def test_what_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert refusal(on_path("server", "/no")).endswith(
         f"PATH that it gets: /no. There is the file {tmp_path}/server: to start that, write './server'."
     )
+    (tmp_path / "server.py").write_text("")
+    assert refusal(on_path("server.py", "/no")).endswith(
+        f" There is the file {tmp_path}/server.py: to start that, write 'python server.py'."
+    )
+    program(tmp_path / "server.py")
+    assert refusal(on_path("server.py", "/no")).endswith("to start that, write './server.py'.")
+    assert refusal(on_path("localhost:8000", "/no")).endswith(
+        "/no. If it is an address, write http://localhost:8000/mcp, or tcp://localhost:8000."
+    )
+    assert refusal(on_path("localhost:8000/mcp", "/no")).endswith(
+        "does not exist. If it is an address, write http://localhost:8000/mcp."
+    )
+    assert "address" not in refusal(on_path("./localhost:8000", "/no"))
     assert "Arguments are items of their own; or give" in refusal(on_path("python server.py", "/no"))
     assert refusal(on_path("$SERVER", "/no")).endswith("/no. No shell expands the '$' in it.")
 

@@ -18,7 +18,7 @@ import msgspec
 
 from mcplumb.errors import ConnectError, UsageError
 
-__all__ = ["SAFE_VARIABLES", "Command", "find_program", "is_safe", "read_command", "start_failure"]
+__all__ = ["SAFE_VARIABLES", "Command", "find_program", "is_safe", "kind_of", "read_command", "start_failure"]
 
 #: Variables that every server inherits, if they are set; so are all ``LC_*``. None is a secret or leads to one: no
 #: agent or bus sockets, and no URLs of proxies and registries, which often contain a password.
@@ -85,7 +85,7 @@ def read_command(
     variables = _inherited(inherit_env)
     if env is not None:
         if not isinstance(env, Mapping):
-            raise UsageError(f"env is {_kind(env)}: give a mapping of names to values.")
+            raise UsageError(f"env is {kind_of(env)}: give a mapping of names to values.")
         for name, value in env.items():
             variables[_variable(name)] = _text(value, f"The value of {name} in env")
     return Command(argv, variables, None if cwd is None else _read_cwd(cwd))
@@ -104,7 +104,7 @@ def find_program(command: Command) -> str:
     if "/" in name:
         path = _from_cwd(command, name)
         if problem := _problem(path):
-            raise _failure(command, f"{path} {problem}{_no_shell(name)}")
+            raise _failure(command, f"{path} {problem}{_no_shell(name)}{_address_hint(name)}")
         return path
     folders = command.env.get("PATH", os.defpath).split(os.pathsep)
     blocked = None
@@ -151,7 +151,7 @@ def _read_argv(target: object) -> tuple[str, ...]:
         items = target
     else:
         raise UsageError(
-            f"The command is {_kind(target)}: give a list with the program and its arguments, or a string."
+            f"The command is {kind_of(target)}: give a list with the program and its arguments, or a string."
         )
     argv = tuple(
         _text(os.fspath(item) if isinstance(item, os.PathLike) else item, f"Item {number} of the command")
@@ -195,7 +195,7 @@ def _inherited(wanted: object) -> dict[str, str]:
     if wanted is False:
         return safe
     if isinstance(wanted, str) or not isinstance(wanted, Iterable):
-        raise UsageError(f"inherit_env is {_kind(wanted)}: give True, False, or a list of names.")
+        raise UsageError(f"inherit_env is {kind_of(wanted)}: give True, False, or a list of names.")
     return safe | {name: own[name] for name in map(_variable, wanted) if name in own}
 
 
@@ -209,7 +209,7 @@ def _variable(name: object) -> str:
 def _text(value: object, what: str) -> str:
     """Return the value if it can be passed to a program. The error does not quote it: it may be a secret."""
     if not isinstance(value, str):
-        raise UsageError(f"{what} is {_kind(value)}: it must be a string.")
+        raise UsageError(f"{what} is {kind_of(value)}: it must be a string.")
     if "\0" in value:
         raise UsageError(f"{what} contains a NUL character, which cannot be passed to a program.")
     try:
@@ -219,7 +219,8 @@ def _text(value: object, what: str) -> str:
     return value
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Return the type of a value for an error message, such as ``an int``."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
@@ -252,7 +253,7 @@ def _problem(path: str) -> str:
     if stat.S_ISDIR(mode):
         return "is a directory, not a program."
     if not os.access(path, os.X_OK):
-        return f"is not executable: allow it with 'chmod +x {path}', or start its interpreter with it."
+        return f"is not executable: allow it with 'chmod +x {path}', or start it with its interpreter."
     return ""
 
 
@@ -260,10 +261,21 @@ def _suggestion(command: Command) -> str:
     name = command.argv[0]
     path = _from_cwd(command, name)
     if os.path.isfile(path):
-        return f" There is the file {path}: to start that, write './{name}'."
+        start = f"./{name}" if os.access(path, os.X_OK) or not name.endswith(".py") else f"python {name}"
+        return f" There is the file {path}: to start that, write {start!r}."
     if len(command.argv) == 1 and " " in name:
         return " Arguments are items of their own; or give the whole command as a string, not as a list."
-    return _no_shell(name)
+    return _no_shell(name) + _address_hint(name)
+
+
+def _address_hint(name: str) -> str:
+    """Return how to write an address without its scheme, such as ``localhost:8000``; empty for anything else."""
+    netloc, _, path = name.partition("/")
+    host, _, port = netloc.rpartition(":")
+    if not host or not port.isdecimal():
+        return ""
+    corrected = f"http://{name}" if path else f"http://{netloc}/mcp, or tcp://{netloc}"
+    return f" If it is an address, write {corrected}."
 
 
 def _no_shell(name: str) -> str:
