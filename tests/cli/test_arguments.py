@@ -120,7 +120,7 @@ def test_all_arguments_can_come_as_json(tmp_path: Path, monkeypatch: pytest.Monk
     assert arguments(args="-") == {"city": "Bonn"}
 
 
-_LIST = "ids must be a list (of: an integer) or null, not '1,2': give it once for each item, or as JSON."
+_LIST = "ids must be a list (each item: an integer) or null, not '1,2': give it once for each item, or as JSON."
 
 
 class Typed(io.TextIOWrapper):

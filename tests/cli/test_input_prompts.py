@@ -178,7 +178,7 @@ def test_prompts_say_what_can_be_typed() -> None:
         "  size (1 to 2): ",
         "  bread (1 to 2, optional): ",
         "  extras (1 to 3, or several with commas, optional): ",
-        "  pieces (an integer of at least 1 and of at most 9) [2]: ",
+        "  pieces (an integer from 1 to 9) [2]: ",
         "  hot (y/n) [y]: ",
         "  mail (an email address, optional): ",
         "  day (a date such as 1999-12-31, optional): ",

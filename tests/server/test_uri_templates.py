@@ -255,10 +255,21 @@ def test_values_that_are_missing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("template", "values", "said"),
+    [
+        ("x:{a}{?b}", {"a": "b", "c": "d"}, "The URI template 'x:{a}{?b}' has no variable 'c'. It has 'a', 'b'."),
+        ("x:{a}", {"b": "1", "c": "2"}, "The URI template 'x:{a}' has no variable 'b', 'c'. It has 'a'."),
+        ("x:plain", {"a": "b"}, "The URI 'x:plain' has no variables."),
+    ],
+)
+def test_values_of_no_variable(template: str, values: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+        UriTemplate(template).expand(**values)
+
+
+@pytest.mark.parametrize(
     ("template", "values"),
     [
-        ("x:{a}", {"a": "b", "c": "d"}),
-        ("x:plain", {"a": "b"}),
         ("x:{a}", {"a": ""}),
         ("x:{a}", {"a": ".."}),
         ("x:{a}", {"a": "b/c"}),

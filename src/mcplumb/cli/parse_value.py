@@ -60,8 +60,8 @@ _BOOLEANS = {
 _Number = int | float
 _LIMITS: dict[str, tuple[str, Callable[[_Number, _Number], bool]]] = {
     "minimum": ("of at least {}", lambda value, limit: value >= limit),
-    "exclusiveMinimum": ("above {}", lambda value, limit: value > limit),
     "maximum": ("of at most {}", lambda value, limit: value <= limit),
+    "exclusiveMinimum": ("above {}", lambda value, limit: value > limit),
     "exclusiveMaximum": ("below {}", lambda value, limit: value < limit),
 }
 _LENGTHS: dict[str, tuple[str, Callable[[_Number, _Number], bool]]] = {
@@ -232,11 +232,14 @@ class SchemaView:
         if kind == "array":
             items = self.items.options
             is_simple = len(items) == 1 and items[0].type not in ("any", "array")
-            return f"a list (of: {items[0]._words})" if is_simple else "a list"
+            return f"a list (each item: {items[0]._words})" if is_simple else "a list"
         name = _FORMATS.get(_text(self.schema.get("format"))) if kind == "string" else None
         name = name or _TYPES.get(kind, "any value")
         limits = {"integer": _LIMITS, "number": _LIMITS, "string": _LENGTHS}.get(kind, {})
         said = [counted(words, limit) for key, (words, _) in limits.items() if (limit := self._limit(key)) is not None]
+        low, high = self._limit("minimum"), self._limit("maximum")
+        if limits is _LIMITS and low is not None and high is not None:
+            said = [f"from {low} to {high}", *said[2:]]
         return " ".join([name, " and ".join(said)]) if said else name
 
 

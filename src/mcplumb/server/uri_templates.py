@@ -115,6 +115,12 @@ class UriTemplate:
 
         Raises UsageError for a missing or unknown value, and for one that its variable cannot have.
         """
+        unknown = [name for name in values if name not in self.names]
+        if unknown and not self.names:
+            raise UsageError(f"The URI {self._text!r} has no variables.")
+        if unknown:
+            named, names = (", ".join(map(repr, each)) for each in (unknown, self.names))
+            raise UsageError(f"The URI template {self._text!r} has no variable {named}. It has {names}.")
         missing = [name for name in self.names if name not in values and name not in self.optional_names]
         if missing:
             raise UsageError(f"The URI template {self._text!r} needs a value for {', '.join(missing)}.")

@@ -353,7 +353,8 @@ async def ping(target: Target, *, count: int, interval: float, as_json: bool) ->
     if as_json:
         print_json({"revision": str(client.revision), "seconds": times})
     elif count > 1:
-        low, middle, high = min(times), sorted(times)[count // 2], max(times)
+        ordered = sorted(times)
+        low, middle, high = ordered[0], (ordered[(count - 1) // 2] + ordered[count // 2]) / 2, ordered[-1]
         print_text(
             f"{count} answers: {low * _MS_PER_SECOND:.1f} ms at best, {middle * _MS_PER_SECOND:.1f} ms median, "
             f"{high * _MS_PER_SECOND:.1f} ms at worst"

@@ -84,8 +84,8 @@ _FORMATS = {
 }
 _LIMITS = {
     "minimum": "of at least {}",
-    "exclusiveMinimum": "above {}",
     "maximum": "of at most {}",
+    "exclusiveMinimum": "above {}",
     "exclusiveMaximum": "below {}",
     "multipleOf": "that is a multiple of {}",
     "minLength": "with at least {} character",
@@ -107,6 +107,8 @@ def schema_in_words(schema: dict[str, Any]) -> str:
         return "a string in base64"
     name = _FORMATS.get(schema.get("format", "")) or _TYPES.get(schema.get("type", ""), "another value")
     limits = [counted(words, schema[key]) for key, words in _LIMITS.items() if key in schema]
+    if "minimum" in schema and "maximum" in schema:
+        limits = [f"from {schema['minimum']} to {schema['maximum']}", *limits[2:]]
     return " ".join([name, " and ".join(limits)]) if limits else name
 
 

@@ -150,8 +150,9 @@ def test_a_template_is_filled_in() -> None:
     assert here("read", template, "city=Oslo", *WEATHER) == (0, "snow", "")
     for words, said in {
         ("read", template): f"The URI template '{template}' needs a value for city.",
-        ("read", template, "city=Oslo", "x=y"): "cannot represent these values",
-        ("read", "weather://Oslo/today", "city=Oslo"): "cannot represent these values",
+        ("read", template, "city=Oslo", "x=y"): f"The URI template '{template}' has no variable 'x'. It has 'city'.",
+        ("read", template, "town=Oslo"): f"The URI template '{template}' has no variable 'town'. It has 'city'.",
+        ("read", "weather://Oslo/today", "city=Oslo"): "The URI 'weather://Oslo/today' has no variables.",
         ("read", template, "city"): "'city' is not an argument: write key=value.",
     }.items():
         done = here(*words, *WEATHER)

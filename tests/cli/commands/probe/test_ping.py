@@ -23,6 +23,13 @@ def test_it_is_asked_as_often_as_wanted() -> None:
     assert re.fullmatch(r"3 answers: [\d.]+ ms at best, [\d.]+ ms median, [\d.]+ ms at worst", lines[-1])
 
 
+def test_the_median_of_two_is_between_them() -> None:
+    done = here("ping", "-n", "2", "--interval", "0.001", *LEGACY)
+    first, second, low, middle, high = map(float, re.findall(r"[\d.]+(?= ms)", done.out))
+    assert (low, high) == (min(first, second), max(first, second))
+    assert middle == pytest.approx((first + second) / 2, abs=0.11)
+
+
 def test_json_is_one_document() -> None:
     done = here("ping", "-n", "2", "--interval", "0.001", "--json", *LEGACY)
     assert done.json["revision"] == "2025-06-18"

@@ -101,7 +101,7 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
         (Colour, "red", 'expected one of "#f00", "#00f", got the string "red"'),
         (int | None, "x", 'expected an integer or null, got the string "x"'),
         (Annotated[int, msgspec.Meta(ge=2, le=5)], 1,
-         "expected an integer of at least 2 and of at most 5, got the number 1"),
+         "expected an integer from 2 to 5, got the number 1"),
         (Annotated[int, msgspec.Meta(gt=2, lt=5)], 2, "expected an integer above 2 and below 5, got the number 2"),
         (Annotated[int, msgspec.Meta(multiple_of=2)], 1,
          "expected an integer that is a multiple of 2, got the number 1"),
