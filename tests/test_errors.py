@@ -161,19 +161,19 @@ def test_no_common_revision_says_when_the_server_named_none() -> None:
     [
         (
             ServerExited("weather --now", phase="spawn", exit_code=3, stderr_tail="no key"),
-            "The server `weather --now` exited with code 3 during the spawn phase; the end of its stderr:\nno key",
+            "The server `weather --now` exited with code 3 while starting; the end of its stderr:\nno key",
         ),
         (
             ServerExited("weather", phase="call", signal="SIGSEGV"),
-            "The server `weather` was ended by SIGSEGV during the call phase, and wrote nothing to stderr.",
+            "The server `weather` was ended by SIGSEGV while connected, and wrote nothing to stderr.",
         ),
         (
             ServerExited("weather", phase="call", exit_code=1, stderr_tail=None),
-            "The server `weather` exited with code 1 during the call phase.",
+            "The server `weather` exited with code 1 while connected.",
         ),
         (
             ServerExited("weather", phase="call"),
-            "The server `weather` ended during the call phase, and wrote nothing to stderr.",
+            "The server `weather` ended while connected, and wrote nothing to stderr.",
         ),
     ],
 )

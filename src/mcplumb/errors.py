@@ -30,7 +30,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = [
     "AuthorizationError",
@@ -145,7 +145,19 @@ class NoCommonRevision(ConnectError):
 
 
 class ServerExited(ConnectError):
-    """The server's process exited unexpectedly."""
+    """The server's process exited unexpectedly.
+
+    ``phase`` says when: ``spawn`` before it read anything, ``probe`` after it was sent ``server/discover``,
+    ``handshake`` after ``initialize``, and ``call`` while it was connected.
+    """
+
+    #: The phases as sentences call them.
+    WHEN: ClassVar = {
+        "spawn": "while starting",
+        "probe": "when it was sent server/discover",
+        "handshake": "when it was sent initialize",
+        "call": "while connected",
+    }
 
     def __init__(
         self,
@@ -171,7 +183,7 @@ class ServerExited(ConnectError):
             said = "."
         else:
             said = f"; the end of its stderr:\n{stderr_tail}" if stderr_tail else ", and wrote nothing to stderr."
-        super().__init__(f"The server `{command}` {how} during the {phase} phase{said}")
+        super().__init__(f"The server `{command}` {how} {self.WHEN[phase]}{said}")
 
 
 class ServerDown(ConnectError):

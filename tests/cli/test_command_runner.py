@@ -111,7 +111,7 @@ def test_a_sentence_is_in_the_words_of_the_command_line() -> None:
     assert error_text(McplumbError("Wait (EraWaits.patience).")) == "Wait (--timeout)."
     assert error_text(McplumbError("Give one: connect(…, token=…).")) == "Give one: --token-file FILE."
     said = error_text(ServerExited("x", phase="spawn", exit_code=1, stderr_tail="secret"))
-    assert said == "The server `x` exited with code 1 during the spawn phase."
+    assert said == "The server `x` exited with code 1 while starting."
 
 
 def test_a_command_may_choose_its_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -308,7 +308,7 @@ async def broken(tour: Tour) -> str:
     except ServerExited as error:
         print_pairs(
             [
-                ("ended", f"with exit code {error.exit_code}, in the {error.phase} phase"),
+                ("ended", f"with exit code {error.exit_code}, {error.WHEN[error.phase]}"),
                 ("stderr", error.stderr_tail.strip()),
             ]
         )

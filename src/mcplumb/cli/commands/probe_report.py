@@ -505,7 +505,8 @@ def show_failure(failure: Failure) -> None:
     elif mark:
         pairs += [("PATH", folder) for folder in failure.path]
     if failure.phase is not None:
-        pairs.append(("ended", f"{failure.signal or f'exit code {failure.exit_code}'}, in the {failure.phase} phase"))
+        how = failure.signal or f"exit code {failure.exit_code}"
+        pairs.append(("ended", f"{how}, {ServerExited.WHEN[failure.phase]}"))
     if failure.bad_lines:
         pairs.append(("stdout", _garbage(failure.bad_lines, failure.first_bad_line)))
     if failure.stderr:

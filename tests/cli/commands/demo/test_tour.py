@@ -29,7 +29,7 @@ SHOWN = {
     "crash": ["with SIGKILL, after the first cup", "4 cups of rooibos", "Missed()", "Change(topic='updates', uri='tea"],
     "legacy": ["REVISION", *map(str, LEGACY)],
     "sockets": ["stdio", "Unix socket  a file that only you can open", "HTTP         http://127.0.0.1:"],
-    "broken": ["exit code 1, in the ", "stderr  The tea is out."],
+    "broken": ["exit code 1, while starting", "stderr  The tea is out."],
 }
 
 

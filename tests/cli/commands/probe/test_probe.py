@@ -295,7 +295,7 @@ def test_a_program_that_does_not_exist() -> None:
 
 def test_a_server_that_exits() -> None:
     shown, report = failed(*broken("variable"))
-    assert shown["ended"] == "exit code 2, in the spawn phase"
+    assert shown["ended"] == "exit code 2, while starting"
     assert shown["program"] == sys.executable
     assert shown["stderr"] == "Error: the environment variable WEATHER_API_KEY is not set"
     assert shown["try"] == "A server gets few of your variables. Pass this one on: --inherit-env WEATHER_API_KEY"
@@ -305,7 +305,7 @@ def test_a_server_that_exits() -> None:
 
 def test_a_server_that_is_killed() -> None:
     shown, report = failed("--", "sh", "-c", "kill -9 $$")
-    assert shown["ended"] == "SIGKILL, in the spawn phase"
+    assert shown["ended"] == "SIGKILL, while starting"
     assert (report["exit_code"], report["signal"]) == (None, "SIGKILL")
     assert shown["stderr"] == "empty"
 
