@@ -2,8 +2,8 @@
 
 The pages are written for readers of the repository. For the site, links to files outside of ``docs/`` are rewritten:
 they point to the repository if ``MCPLUMB_REPOSITORY`` has its address, and become plain text otherwise. Commands with
-their output are highlighted as console sessions. The sections of the first page become the table of contents. Names in
-the headings of the reference become entries of the index.
+their output are highlighted as console sessions. The sections of the first page, and their groups, become the table of
+contents. Names in the headings of the reference become entries of the index.
 """
 
 import os
@@ -33,7 +33,8 @@ html_show_sourcelink = False
 REPOSITORY = os.environ.get("MCPLUMB_REPOSITORY", "").rstrip("/")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#\s]*)(#[^)\s]*)?\)")
-SECTION = re.compile(r"^\*\*(\w[\w-]*)\*\*", re.MULTILINE)
+#: A section of the index, or a group of pages in it.
+SECTION = re.compile(r"^(?:\*\*(\w[\w-]*)\*\*.*|(\w.*):)$", re.MULTILINE)
 NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)?")
 #: The pages of the reference whose headings are names of the package.
 NAMED = ("clients", "config-files", "errors", "servers", "sync", "transports", "types")
@@ -55,10 +56,12 @@ def inside(page, text):
 
 
 def tree(index):
-    """Yield a hidden table of contents for each section of the index."""
+    """Yield a hidden table of contents for each section of the index, or for each of its groups."""
     _, *sections = SECTION.split(index)
-    for name, listed in zip(sections[::2], sections[1::2], strict=True):
-        entries = "\n".join(ENTRY.findall(listed))
+    for section, group, listed in zip(sections[::3], sections[1::3], sections[2::3], strict=True):
+        name, entries = section or group, "\n".join(ENTRY.findall(listed))
+        if not entries:
+            continue
         more = "\nIndex <genindex>" if name == "Reference" else ""
         yield f"\n```{{toctree}}\n:hidden:\n:caption: {name}\n\n{entries}{more}\n```\n"
 

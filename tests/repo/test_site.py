@@ -34,6 +34,16 @@ def test_every_page_is_in_the_index() -> None:
     assert sorted(listed) == sorted(pages)
 
 
+def test_the_navigation_has_the_groups_of_the_index() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    captions = [
+        line.removeprefix(":caption: ") for line in "".join(settings().tree(index)).splitlines() if "caption" in line
+    ]
+    groups = re.findall(r"^(\w.*):$", index.partition("**How-to**")[2].partition("**Topics**")[0], re.MULTILINE)
+    assert len(groups) > 3
+    assert captions == ["Tutorial", *groups, "Topics", "Reference"]
+
+
 def test_links_to_other_files_become_text_where_there_is_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MCPLUMB_REPOSITORY", raising=False)
     assert settings().inside(PAGE, TEXT) == "[a](wire.md) [b](../README.md#x) c d\n```\n[e](../../x)\n```\n"
