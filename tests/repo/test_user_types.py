@@ -86,6 +86,36 @@ def use(client: sync.Client) -> str:
     failed: bool = result.is_error
     return result.raise_for_error().text + str(failed)
 """,
+    "provider": """
+from collections.abc import Iterable
+from typing import Any, TypedDict
+
+from mcplumb import result_for_anthropic, result_for_openai, tools_for_anthropic, tools_for_openai
+
+
+class ProviderTool(TypedDict, total=False):
+    name: str
+
+
+class ProviderMessage(TypedDict, total=False):
+    role: str
+
+
+def create(tools: Iterable[ProviderTool], messages: list[ProviderMessage]) -> None:
+    '''As the packages of the providers declare theirs.'''
+
+
+def use(client: sync.Client) -> None:
+    tools, result = client.list_tools(), client.call_tool("order")
+    create(tools_for_anthropic(tools), [result_for_anthropic(result, "1")])
+    create(tools_for_openai(tools, api="responses"), [result_for_openai(result, "1")])
+""",
+    "blocking package": """
+import mcplumb
+
+with mcplumb.sync.connect("weather") as client:
+    client.list_tools()
+""",
 }
 
 #: The last line of each has a fault.

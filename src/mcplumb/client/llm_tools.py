@@ -2,6 +2,9 @@
 
 Each function returns plain data for one provider: OpenAI's Chat Completions and Responses, and Anthropic's Messages.
 The schemas of tools are passed on as they are, since servers decide what is in them.
+
+The dicts are typed as ``Any``: each provider's package declares types of its own for them, and for type checkers a
+``dict[str, Any]`` is none of these.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _NO_TEXT = "The tool failed, and its result has no text."
 
 
-def tools_for_openai(tools: Iterable[Tool], *, api: OpenAIApi = "chat") -> list[dict[str, Any]]:
-    """Return tools for ``tools=`` of OpenAI's Chat Completions, or with ``api="responses"`` of its Responses.
+def tools_for_openai(tools: Iterable[Tool], *, api: OpenAIApi = "chat") -> list[Any]:
+    """Return tools as dicts for ``tools=`` of OpenAI's Chat Completions, or with ``api="responses"`` of its Responses.
 
     Raises `UsageError` if a name is not allowed there; the names of a `Group` always are.
     """
@@ -44,16 +47,16 @@ def tools_for_openai(tools: Iterable[Tool], *, api: OpenAIApi = "chat") -> list[
     return converted
 
 
-def tools_for_anthropic(tools: Iterable[Tool]) -> list[dict[str, Any]]:
-    """Return tools for ``tools=`` of Anthropic's Messages.
+def tools_for_anthropic(tools: Iterable[Tool]) -> list[Any]:
+    """Return tools as dicts for ``tools=`` of Anthropic's Messages.
 
     Raises `UsageError` if a name is not allowed there; the names of a `Group` always are.
     """
     return [{**_described(tool), "input_schema": {"type": "object", **tool.input_schema}} for tool in tools]
 
 
-def result_for_openai(result: CallToolResult, call_id: str | None = None, *, api: OpenAIApi = "chat") -> dict[str, Any]:
-    """Return a result as the message that answers a tool call, or with ``api="responses"`` as the input item.
+def result_for_openai(result: CallToolResult, call_id: str | None = None, *, api: OpenAIApi = "chat") -> Any:
+    """Return a result as a dict: the message that answers a tool call, or with ``api="responses"`` the input item.
 
     ``call_id`` is the id of the call; without it, add ``tool_call_id`` or ``call_id`` yourself. The message of a failed
     tool begins with "Error:". Chat Completions take only text here: an image is replaced by a note.
@@ -77,8 +80,8 @@ def result_for_openai(result: CallToolResult, call_id: str | None = None, *, api
     return item if call_id is None else {**item, "call_id": call_id}
 
 
-def result_for_anthropic(result: CallToolResult, tool_use_id: str | None = None) -> dict[str, Any]:
-    """Return a result as a ``tool_result`` block for the next message of the user.
+def result_for_anthropic(result: CallToolResult, tool_use_id: str | None = None) -> Any:
+    """Return a result as a dict: a ``tool_result`` block for the next message of the user.
 
     ``tool_use_id`` is the id of the model's ``tool_use`` block; without it, add it yourself.
     """
