@@ -117,7 +117,7 @@ async def test_changes_wait_for_the_store_and_are_merged(monkeypatch: pytest.Mon
     async with members(store) as (one, other):
         store.is_away = True
         await until(lambda: not one.replica.is_reachable)
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreUnavailable, match=r"It is away\."):  # with the reason of the store
             await one.replica.check_ready()
         one.replica.announce(b"first")
         await turns()  # it is being sent

@@ -117,14 +117,14 @@ async def test_tls(redis: RedisServer) -> None:
 async def test_a_certificate_that_cannot_be_trusted_is_refused(redis: RedisServer) -> None:
     async with behind_tls(redis) as port:
         store = RedisStore(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={CERTIFICATES / 'other-ca.pem'}")
-        with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(StoreUnavailable, match=r"CERTIFICATE_VERIFY_FAILED: .* name yours with \?ssl_ca_certs="):
             await store.get("a/b")
         await store.close()
 
 
 async def test_the_reason_for_no_connection_is_named() -> None:
     store = RedisStore(f"redis://joe:S3cret@127.0.0.1:{free_port()}/0")
-    with pytest.raises(StoreUnavailable, match=r"cannot be used at present \(ECONNREFUSED\)") as caught:
+    with pytest.raises(StoreUnavailable, match=r"present \(ECONNREFUSED: nothing listens there\)") as caught:
         await store.get("a/b")
     assert "S3cret" not in str(caught.value)
     await store.close()
@@ -179,7 +179,7 @@ async def test_failures_that_take_turns_are_logged_once_each(caplog: pytest.LogC
         await store._failed(ClusterDownError("CLUSTERDOWN The cluster is down"))
     await store.close()
     failed = [record.getMessage().partition("failed ")[2] for record in caplog.records]
-    assert failed == ["(TimeoutError).", "(CLUSTERDOWN: a node of the cluster is missing)."]
+    assert failed == ["(TimeoutError: it does not answer).", "(CLUSTERDOWN: a node of the cluster is missing)."]
 
 
 async def test_options_of_the_address_reach_a_cluster(cluster: RedisServer) -> None:
@@ -187,6 +187,15 @@ async def test_options_of_the_address_reach_a_cluster(cluster: RedisServer) -> N
     await store.get("a/b")
     assert await store._client.execute_command("CLIENT GETNAME", target_nodes="random") == "tea"
     await store.close()
+
+
+async def test_options_of_the_address_reach_the_primary_of_a_sentinel(redis: RedisServer) -> None:
+    with running_redis("--sentinel") as sentinel:
+        sentinel.command("SENTINEL", "MONITOR", "main", "127.0.0.1", str(redis.port), "1")
+        store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/main?client_name=tea&prefix=p")
+        await store.get("a/b")
+        assert await store._client.execute_command("CLIENT GETNAME") == "tea"
+        await store.close()
 
 
 async def test_unix_socket(tmp_path: Path) -> None:
@@ -243,6 +252,101 @@ async def test_a_wrong_password_is_named(caplog: pytest.LogCaptureFixture) -> No
             await store.get("a/b")
         await store.close()
     assert "Wr0ng" not in caplog.text
+
+
+@asynccontextmanager
+async def something_else(says: bytes) -> AsyncIterator[int]:
+    """A port where a program says this to whatever it is sent, and closes the connection."""
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(says)
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.req("SCL-4")
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "InvalidResponse: it is not Redis"),
+        (b"-ERR unknown command `HELLO`, with args beginning with: `3`\r\n", "or older than Redis 6.2"),
+        (b"-ERR max number of clients reached\r\n", "it has as many clients as its maxclients allows"),
+        (b"", "it closes the connection; if the port is for TLS, the address begins with rediss://"),
+    ],
+    ids=["http", "old", "full", "tls"],
+)
+async def test_what_is_not_a_redis_for_us_is_named(says: bytes, sentence: str) -> None:
+    async with something_else(says) as port:
+        store = RedisStore(f"redis://:S3cret@127.0.0.1:{port}/0")
+        with pytest.raises(StoreUnavailable, match=sentence) as caught:
+            await store.put("a/b", b"x", version=0, ttl=60)
+        with pytest.raises(StoreUnavailable, match=sentence):  # at once, and with the reason as well
+            await store.get("a/b")
+        assert "S3cret" not in str(caught.value)
+        await store.close()
+
+
+@pytest.mark.req("SCL-4")
+async def test_a_port_without_tls_is_named(redis: RedisServer) -> None:
+    store = RedisStore(f"rediss://127.0.0.1:{redis.port}/0")
+    with pytest.raises(StoreUnavailable, match="if the port is not for TLS, the address begins with redis://"):
+        await store.get("a/b")
+    await store.close()
+
+
+@pytest.mark.req("SCL-4")
+@pytest.mark.parametrize(
+    ("scheme", "extra", "sentence"),
+    [
+        ("redis", ("--sentinel",), r"it is a sentinel, whose address begins with redis\+sentinel://"),
+        ("redis+sentinel", (), "it is no sentinel: the address of one Redis begins with redis://"),
+        ("redis+cluster", (), "it is no cluster: the address of one Redis begins with redis://"),
+    ],
+    ids=["sentinel as redis", "redis as sentinel", "redis as cluster"],
+)
+async def test_an_address_of_another_kind_is_named(scheme: str, extra: tuple[str, ...], sentence: str) -> None:
+    with running_redis(*extra) as server:
+        store = RedisStore(f"{scheme}://127.0.0.1:{server.port}/0")
+        with pytest.raises(StoreUnavailable, match=sentence):
+            await store.put("a/b", b"x", version=0, ttl=60)
+        await store.close()
+
+
+@pytest.mark.req("SCL-4")
+async def test_one_node_of_a_cluster_is_named() -> None:
+    """The other slots belong to a node that is not there."""
+    with (
+        running_redis("--cluster-enabled", "yes", "--cluster-require-full-coverage", "no") as node,
+        running_redis("--cluster-enabled", "yes") as other,
+    ):
+        for each, slots in ((node, range(1024)), (other, range(1024, 16384))):
+            for slot in range(slots.start, slots.stop, 1024):
+                each.command("CLUSTER", "ADDSLOTS", *map(str, range(slot, slot + 1024)))
+        node.command("CLUSTER", "MEET", "127.0.0.1", str(other.port))
+        async with asyncio.timeout(PATIENCE):
+            while not node.command("GET", "mcplumb:{a}:b").startswith(b"-MOVED"):  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.05)
+        store = RedisStore(f"redis://127.0.0.1:{node.port}/0")
+        with pytest.raises(StoreUnavailable, match=r"MOVED: .* whose address begins with redis\+cluster://"):
+            await store.put("a/b", b"x", version=0, ttl=60)
+        await store.close()
+
+
+@pytest.mark.req("SCL-4")
+@pytest.mark.parametrize(
+    ("password", "sentence"), [("", "NOAUTH: it needs a password"), (":Wr0ng@", "WRONGPASS: it refuses")]
+)
+async def test_the_password_of_a_cluster_is_named(password: str, sentence: str) -> None:
+    with running_redis("--cluster-enabled", "yes") as node:
+        assert node.command("CONFIG", "SET", "requirepass", "S3cret") == b"+OK"
+        store = RedisStore(f"redis+cluster://{password}127.0.0.1:{node.port}")
+        with pytest.raises(StoreUnavailable, match=sentence):
+            await store.get("a/b")
+        await store.close()
 
 
 @pytest.mark.req("SCL-4")
@@ -406,7 +510,19 @@ async def test_no_secrets(address: str, caplog: pytest.LogCaptureFixture) -> Non
     [
         ("http://joe:S3cret@h", "begins differently"),
         ("", "begins differently"),
-        ("redis://joe:S3cret@host:port/0", "cannot be used"),
+        ("redis://joe:S3cret@host:port/0", "an invalid part"),
+        ("redis://[joe:S3cret@host", "an invalid host"),
+        ("redis://joe:12?S3cret@host/0", "an @ after its host. Special characters"),
+        ("redis://joe:S3@cret/1@host/0", "an @ after its host"),
+        ("redis://joe:12#S3cret@host/0", "a # in it"),
+        ("redis://", "lacks a host"),
+        ("rediss://joe:S3cret@:6379/0", "lacks a host"),
+        ("redis://host/S3cret", "the number of a database"),
+        ("redis://host/0?S3cret=1", "an option that the package redis does not know"),
+        ("redis+cluster://host?S3cret=1", "an option that the package redis does not know"),
+        ("redis+sentinel://host/main?S3cret=1", "an option that the package redis does not know"),
+        ("redis+sentinel://host:port/main", "an invalid part"),
+        ("unix://relative.sock", "an absolute path"),
         ("redis://h?prefix=a{b}", "without braces"),
         ("redis+sentinel://joe:S3cret@h", "name the service"),
         ("redis+cluster://joe:S3cret@", "lacks a host"),

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit, urlunsplit
 
 from mcplumb.errors import StoreUnavailable, UsageError
 from mcplumb.stores.shared_store import Entry, LogFull, Record
@@ -38,6 +38,10 @@ _SAME_WARNING = 60.0
 #: The longest blocking read, in seconds: a connection that broke silently is noticed after it.
 _LONGEST_WAIT = 10.0
 
+#: For addresses that may have been taken apart in another way than it was meant.
+_ENCODE = (
+    "Special characters in the user and the password are percent-encoded: %40 for @, %2F for /, %3F for ?, %23 for #."
+)
 #: Explanations of failures for operators: by the code of an error, which is within the text if a script failed, or by
 #: the class of an exception.
 _REASONS = {
@@ -49,21 +53,45 @@ _REASONS = {
     "NOPERM": "the user may not do this",
     "LOADING": "it is still loading its data",
     "MISCONF": "it cannot write its data to the disk",
-    "MasterNotFoundError": "no sentinel names a primary",
+    "MasterNotFoundError": "no sentinel answers, or none knows a primary of this name",
     "RedisClusterException": "no node of a cluster answers",
     "CLUSTERDOWN": "a node of the cluster is missing",
+    "MOVED": "it is one node of a cluster, whose address begins with redis+cluster://",
     "DB": "it has no database of this number",
     "ENOENT": "the address names a file or socket that does not exist",
+    "ECONNREFUSED": "nothing listens there",
+    "ECONNRESET": "it closes the connection",
+    "EHOSTUNREACH": "there is no route to the host",
+    "ENETUNREACH": "there is no route to the host",
     "gaierror": "the name of the host cannot be resolved",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is for another name, or of an authority that is not known here: name "
+    "yours with ?ssl_ca_certs=",
+    "InvalidResponse": "it is not Redis",
+    "ConnectionError": "it closes the connection",
+    "TimeoutError": "it does not answer",
 }
 #: The package has classes for some of them, and leaves the code out of the text.
 _CODES = {
     "AuthenticationError": "WRONGPASS",
     "BusyLoadingError": "LOADING",
     "ClusterDownError": "CLUSTERDOWN",
+    "MovedError": "MOVED",
     "NoPermissionError": "NOPERM",
     "OutOfMemoryError": "OOM",
     "ReadOnlyError": "READONLY",
+}
+#: Explanations of error responses without a code, by how they begin.
+_TEXTS = {
+    r"unknown command .SENTINEL": "it is no sentinel: the address of one Redis begins with redis://",
+    r"unknown command": "it is a sentinel, whose address begins with redis+sentinel://, or older than Redis 6.2",
+    r"syntax error|Invalid stream ID": "it is older than Redis 6.2",
+    r"Cluster mode is not enabled": "it is no cluster: the address of one Redis begins with redis://",
+    r"max number of clients": "it has as many clients as its maxclients allows",
+}
+#: What to add before the first answer, by the scheme of the address and the reason.
+_TLS_HINTS = {
+    ("redis", "ConnectionError"): "; if the port is for TLS, the address begins with rediss://",
+    ("rediss", "TimeoutError"): "; if the port is not for TLS, the address begins with redis://",
 }
 
 # Scripts are sent as they are, not by their hashes: after a restart or a failover, Redis knows no hashes.
@@ -126,7 +154,12 @@ class RedisStore:
         self._address = address
         scheme, rest = address.split("://", 1)
         self._shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
-        self._prefix = parse_qs(urlsplit(address).query).get("prefix", ["mcplumb"])[0]
+        try:
+            parts = urlsplit(address)
+        except ValueError:
+            raise UsageError(f"The address of the shared store has an invalid host. {_ENCODE}") from None
+        _check_parts(parts)
+        self._prefix = parse_qs(parts.query).get("prefix", ["mcplumb"])[0]
         if not self._prefix or not self._prefix.isprintable() or {"{", "}"} & set(self._prefix):
             raise UsageError("The prefix of the keys of a shared store must be a word without braces.")
         #: Clients to close, besides the two below.
@@ -142,6 +175,9 @@ class RedisStore:
         self._warned: dict[str, float] = {}
         #: Whether the lack of an answer was logged, and there has been none since.
         self._was_away = False
+        self._has_answered = False
+        #: The reason of the last failure.
+        self._why = ""
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -262,6 +298,7 @@ class RedisStore:
                 answers = [failed] * len(batch)
             else:
                 self._pause = 0.0
+                self._has_answered = True
                 if self._was_away:
                     self._was_away = False
                     _logger.info("The shared store at %s answers again.", self._shown)
@@ -293,7 +330,7 @@ class RedisStore:
         if self._is_closed:
             raise StoreUnavailable(f"The shared store at {self._shown} is closed.")
         if asyncio.get_running_loop().time() < self._paused_until:
-            raise StoreUnavailable(f"The shared store at {self._shown} cannot be reached at present. Try again later.")
+            raise self._unavailable()
 
     async def _failed(self, error: Exception) -> StoreUnavailable:
         """Note a failure, and return the error to raise.
@@ -303,6 +340,9 @@ class RedisStore:
         from redis.exceptions import ResponseError
 
         what, loop = _reason(error), asyncio.get_running_loop()
+        if not self._has_answered:
+            what += _TLS_HINTS.get((self._address.partition("://")[0], what.partition(":")[0]), "")
+        self._why = what
         if not self._is_closed:
             self._warned = {each: at for each, at in self._warned.items() if loop.time() - at <= _SAME_WARNING}
             if what not in self._warned:
@@ -318,8 +358,11 @@ class RedisStore:
                     if hasattr(client, "connection_pool"):
                         with suppress(Exception):  # a connection that is broken already
                             await client.connection_pool.disconnect()
+        return self._unavailable()
+
+    def _unavailable(self) -> StoreUnavailable:
         return StoreUnavailable(
-            f"The shared store at {self._shown} cannot be used at present ({what}). Try again later."
+            f"The shared store at {self._shown} cannot be used at present ({self._why}). Try again later."
         )
 
     # --- Addresses ---
@@ -345,7 +388,7 @@ class RedisStore:
             if kind == "unix":
                 del options["socket_keepalive"]
             if kind in ("redis", "rediss", "unix"):
-                return Redis.from_url(urlunsplit(parts._replace(query=query)), retry=retry, **options)
+                return _checked(Redis.from_url(urlunsplit(parts._replace(query=query)), retry=retry, **options))
             who, _, places = parts.netloc.rpartition("@")
             user, _, password = who.partition(":")
             login: dict[str, Any] = {"username": unquote(user) or None, "password": unquote(password) or None}
@@ -356,14 +399,44 @@ class RedisStore:
                     raise UsageError("The address of a sentinel must name the service: redis+sentinel://host/NAME/0.")
                 watched: Any = Sentinel(hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
                 self._sentinels += watched.sentinels
-                return watched.master_for(name, db=int(number or 0), retry=retry, **login, **options)
+                options |= {"db": int(number or 0), **login, **parse_url(f"redis://?{query}")}
+                return _checked(watched.master_for(name, retry=retry, **options))
             nodes = [ClusterNode(host, port) for host, port in hosts]
             options |= parse_url(f"redis://?{query}")
             return RedisCluster(startup_nodes=nodes, ssl=kind == "rediss+cluster", **login, **options)
         except (ValueError, TypeError) as error:
             if isinstance(error, UsageError):
                 raise
-            raise UsageError(f"The address of the shared store cannot be used ({type(error).__name__}).") from None
+            # Their texts quote the address.
+            what = (
+                "an option that the package redis does not know" if isinstance(error, TypeError) else "an invalid part"
+            )
+            raise UsageError(f"The address of the shared store has {what}. {_ENCODE}") from None
+
+
+def _check_parts(parts: SplitResult) -> None:
+    """Raise `UsageError` if the address has a part that the package would ignore, or replace by a default."""
+    host = parts.netloc.rpartition("@")[2]
+    if parts.fragment:
+        raise UsageError(f"The address of the shared store has a # in it. {_ENCODE}")
+    if parts.scheme == "unix":
+        if host or not parts.path:
+            raise UsageError("The address of a socket needs an absolute path: unix:///run/redis.sock.")
+    elif "@" in parts.path + parts.query:
+        raise UsageError(f"The address of the shared store has an @ after its host. {_ENCODE}")
+    elif not host or host.startswith(":"):
+        raise UsageError("The address of the shared store lacks a host.")
+    elif parts.scheme in ("redis", "rediss") and not re.fullmatch(r"/?\d*", parts.path, re.ASCII):
+        raise UsageError(
+            "The address of the shared store ends with something else than the number of a database, as /0."
+        )
+
+
+def _checked(client: Any) -> Any:
+    """Return a client whose connections can be made; raise `TypeError` if there is no such option."""
+    pool = client.connection_pool
+    pool.connection_class(**pool.connection_kwargs)
+    return client
 
 
 def _reason(error: Exception) -> str:
@@ -371,7 +444,13 @@ def _reason(error: Exception) -> str:
 
     Of a connection that could not be made, that is the system's or OpenSSL's name for the reason.
     """
+    refusal = error.__cause__  # of the last node that answered, if no node of a cluster could be used
+    if isinstance(refusal, Exception) and type(refusal).__name__ not in ("ConnectionError", "TimeoutError"):
+        error = refusal
     what, words = type(error).__name__, str(error)
+    for text, explanation in _TEXTS.items():
+        if re.match(text, words):
+            return explanation
     if isinstance(cause := error.__context__, OSError):
         what = getattr(cause, "reason", None) or errno.errorcode.get(cause.errno or 0) or type(cause).__name__
     found = {*re.split(r"[^A-Z]+", words), what}
@@ -386,8 +465,8 @@ def _reason(error: Exception) -> str:
 
 def _host(place: str, port: int) -> tuple[str, int]:
     host, _, number = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
-    if not host:
-        raise UsageError("The address of the shared store lacks a host.")
+    if not host or (":" in host and not host.startswith("[")):
+        raise ValueError
     return host.strip("[]"), int(number or port)
 
 

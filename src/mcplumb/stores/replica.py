@@ -121,6 +121,8 @@ class Replica:
         self.store: SharedStore
         #: Whether the store answered the last time it was asked.
         self.is_reachable = False
+        #: Why it did not.
+        self._failure = _NOT_YET
         self._users = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -210,7 +212,7 @@ class Replica:
     async def check_ready(self) -> None:
         """Raise `StoreUnavailable` if the store did not answer the last operation, or this replica still joins."""
         if self.is_open and not self.is_reachable:
-            raise StoreUnavailable("The shared store cannot be reached.")
+            raise StoreUnavailable(self._failure)
         if self.is_open and not all(event.is_set() for event in self._joining):
             raise StoreUnavailable(_NOT_YET)
 
@@ -435,8 +437,8 @@ class Replica:
                 last = now
                 if self._reading is None:
                     self._reading = asyncio.get_running_loop().create_task(_forever(self._read_inbox))
-            except StoreUnavailable:
-                self.is_reachable = False
+            except StoreUnavailable as error:
+                self.is_reachable, self._failure = False, str(error)
             await asyncio.sleep(_BEAT if self.is_reachable else _AGAIN)
 
     async def _read_inbox(self) -> None:
