@@ -102,8 +102,11 @@ class SharedSession(LegacySession):
     @property
     def ttl(self) -> float:
         """How long the record lives without a request."""
+        return self._ttl_of(self.record)
+
+    def _ttl_of(self, record: SessionRecord) -> float:
         ttl = self._options.session_ttl
-        return ttl if self.record.ready_at is not None else min(ttl, CONFIRM_WITHIN)
+        return ttl if record.ready_at is not None else min(ttl, CONFIRM_WITHIN)
 
     @property
     def is_busy(self) -> bool:
@@ -140,17 +143,25 @@ class SharedSession(LegacySession):
         async with self._changing:
             while (new := change(self.record)) != self.record:
                 key = _record_key(self.session_id)
-                version = await self._store.put(key, _encode(new), version=self.version, ttl=self.ttl)
+                version = await self._store.put(key, _encode(new), version=self.version, ttl=self._ttl_of(new))
                 if version is not None:
                     self.record, self.version = new, version
                     return
                 await self._read_record()
 
-    async def touch(self) -> int | None:
-        """Extend the life of the record, and return its version; None if the session is over."""
-        version = await self._store.touch(_record_key(self.session_id), ttl=self.ttl)
-        self.touched_at = self._loop.time()
-        return version
+    async def touch(self) -> bool:
+        """Extend the life of the record, and bring the copy up to date; return False if the session is over."""
+        while True:
+            ttl = self.ttl
+            version = await self._store.touch(_record_key(self.session_id), ttl=ttl)
+            self.touched_at = self._loop.time()
+            if version is None:
+                return False
+            if version != self.version:
+                await self.refresh()
+            if self.ttl <= ttl:
+                return True
+            # The client was ready already, which this copy did not know: its session lives longer.
 
     async def refresh(self) -> None:
         """Bring the copy up to date, because another replica has changed the record."""
@@ -439,13 +450,9 @@ class SharedSessions(LegacySessions[SharedSession]):
         session = self._table.lookup(session_id)
         if session is None:
             session = await self._copy(session_id, principal, request)
-        else:
-            version = await session.touch()
-            if version is None:
-                self._table.dismiss(session)
-                raise session_over()
-            if version != session.version:
-                await session.refresh()
+        elif not await session.touch():
+            self._table.dismiss(session)
+            raise session_over()
         if session.record.identity != identity_of(principal):
             raise session_over()
         return session
@@ -485,7 +492,10 @@ class SharedSessions(LegacySessions[SharedSession]):
             if session.revision is None:
                 raise session_over()  # noqa: TRY301 - the replicas do not serve the same revisions
             await session.set_up(setup(record))
-            await session.update(partial(_joined, number=self._replica.number))
+            if self._replica.number not in session.record.replicas:
+                await session.update(partial(_joined, number=self._replica.number))
+            elif not await session.touch():
+                raise session_over()  # noqa: TRY301 - it ended while the copy was made
             if len(session.record.replicas) > _MAX_REPLICAS:
                 known = session.record.replicas
                 gone = {number for number in known if not await self._replica.is_alive(number)}
@@ -509,8 +519,8 @@ class SharedSessions(LegacySessions[SharedSession]):
             now = asyncio.get_running_loop().time()
             busy_ones = [each for each in self._table.serving if each.is_busy and each.version]
             for session in [each for each in busy_ones if now - each.touched_at >= each.ttl / 3]:
-                with suppress(StoreUnavailable):
-                    if await session.touch() is None:
+                with suppress(StoreUnavailable, Refusal):  # the next request finds it out
+                    if not await session.touch():
                         self._table.dismiss(session)
 
     # --- What other replicas say ---
