@@ -38,6 +38,23 @@ async def test_a_server_that_runs_is_ready() -> None:
 
 
 @pytest.mark.req("SCL-5")
+async def test_probes_may_ask_for_the_head_alone() -> None:
+    """As many load balancers and monitors do."""
+    server, is_broken = Server("s"), [False]
+
+    @server.ready_check
+    async def database() -> None:
+        if is_broken[0]:
+            raise ConnectionError
+
+    async with serving(server, ADDRESS) as (url,), aiohttp.ClientSession() as session:
+        for path, status in (("/health", 200), ("/ready", 200), ("/ready", 503)):
+            is_broken[0] = status == 503
+            async with session.head(url.replace("/mcp", path)) as response:
+                assert (response.status, response.content_type) == (status, "application/json")
+
+
+@pytest.mark.req("SCL-5")
 async def test_a_server_is_not_ready_while_a_check_fails(caplog: pytest.LogCaptureFixture) -> None:
     server, is_broken = Server("s"), [True]
 

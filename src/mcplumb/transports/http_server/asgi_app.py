@@ -348,10 +348,10 @@ class HttpApp:
             routes[SSE_PATH] = _Route(("GET",), self._open_sse)
             routes[MESSAGES_PATH] = _Route(("POST",), self._post_to_sse)
         routes.setdefault(
-            HEALTH_PATH, _Route(("GET",), self._serve_health, is_open=True, is_probe=True, takes_addresses=True)
+            HEALTH_PATH, _Route(("GET", "HEAD"), self._serve_health, is_open=True, is_probe=True, takes_addresses=True)
         )
         routes.setdefault(
-            READY_PATH, _Route(("GET",), self._serve_ready, is_open=True, is_probe=True, takes_addresses=True)
+            READY_PATH, _Route(("GET", "HEAD"), self._serve_ready, is_open=True, is_probe=True, takes_addresses=True)
         )
         if self._metrics is not None:
             is_open = options.metrics == "open"
