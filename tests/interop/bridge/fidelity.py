@@ -95,8 +95,8 @@ CHANGING = (
     (re.compile(r"\b[0-9a-f-]{32,}\b"), "…"),
 )
 
-#: Seconds for a client.
-MOST_SECONDS = 180
+#: Seconds for a client. MCP Inspector starts more than twenty times.
+MOST_SECONDS = 300
 
 
 class Cell(NamedTuple):
@@ -175,8 +175,7 @@ def expected(feature: str, visit: Visit) -> Any:
         "urls": ["payment: accept", ["Pay for the room.", "https://inn.example/pay"]],
         "sampling": ["interop-model: It is short.", ["Summarize: a long text"]],
         "roots": "file:///inn",
-        # The Go SDK sorts.
-        "pagination": [["pack"], ["plan"]] if visit.server == "go" else [["plan"], ["pack"]],
+        "pagination": _pages(visit),
         # Version 1 of the Python SDK cannot add methods, and answers that the request is invalid.
         "extension_methods": -32602 if visit.server == PYTHON_V1.name else "Åse",
     }
@@ -194,6 +193,12 @@ def _code_of_missing(visit: Visit) -> int | str:
     # The newest TypeScript SDK knows both codes, and always shows the newer one.
     shows_newer = visit.cell.client_era == "modern" or visit.client == TYPESCRIPT_V2.name
     return -32602 if shows_newer else -32002
+
+
+def _pages(visit: Visit) -> list[list[str]]:
+    if visit.client == INSPECTOR.program:
+        return [["plan", "pack"]]  # It reads all pages, and shows them as one.
+    return [["pack"], ["plan"]] if visit.server == "go" else [["plan"], ["pack"]]  # The Go SDK sorts.
 
 
 def _forms(server: str) -> Any:

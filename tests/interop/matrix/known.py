@@ -129,14 +129,14 @@ KNOWN = (
         "fastmcp_3",
         "none",
         ("subscriptions", "completion", "extension_methods"),
-        lambda visit: True,
+        lambda visit: visit.server == "fastmcp_3",
         "The server has no subscriptions to resources, no completion, and no way to add a method.",
     ),
     Known(
         "fastmcp_4",
         "none",
         ("subscriptions", "list_changes"),
-        lambda visit: True,
+        lambda visit: visit.server == "fastmcp_4",
         "The server has no modern subscriptions, so that no change is announced.",
     ),
     Known(
@@ -165,27 +165,30 @@ KNOWN = (
     Known(
         "server-memory",
         "none",
-        _all_but("introduction", "calls", "tool_errors", "structured_content"),
+        _all_but(
+            *("introduction", "calls", "tool_errors", "protocol_errors", "structured_content"),
+            *("resources", "subscriptions"),
+        ),
         lambda visit: True,
-        "The server has only tools.",
+        "The server has only tools, and one resource that can be subscribed to.",
     ),
     Known(
         "mcp-server-time",
         "none",
-        _all_but("introduction", "calls", "tool_errors"),
+        _all_but("introduction", "calls", "tool_errors", "protocol_errors", "structured_content"),
         lambda visit: True,
-        "The server has only tools, which return text.",
+        "The server has only tools.",
     ),
     Known(
         "mcp-inspector",
         "none",
         _all_but(
             *("introduction", "calls", "tool_errors", "protocol_errors", "structured_content", "metadata"),
-            *("resources", "templates", "prompts"),
+            *("resources", "templates", "prompts", "roots", "pagination"),
         ),
         lambda visit: True,
-        "`mcp-inspector --cli` sends one request and prints its answer. It answers no question, shows no notification, "
-        "reads all pages of a list as one, and has no completion. `mcpdo`, another command of the same package, keeps "
+        "`mcp-inspector --cli` sends one request and prints its answer. It tells its roots and answers no other "
+        "question, shows no notification, and has no completion. `mcpdo`, another command of the same package, keeps "
         "a connection and has some of these; it is not tried here.",
     ),
 )

@@ -207,7 +207,10 @@ def _kept(visit: Visit, row: Row) -> dict[str, Any]:
 
 # --- The page ---
 
-INTRODUCTION = """\
+#: Servers that know both eras, and are tried in the newer one.
+_ONCE = [TITLES[name] for name in ("python_v2", "typescript_v2", "fastmcp_4", "mcp-server-time")]
+
+INTRODUCTION = f"""\
 # Who works with whom
 
 Each row of this matrix is a client with a server, each column is a feature. The rows are made by tests: a client that
@@ -218,9 +221,10 @@ reference servers are tried with their own tools, and MCP Inspector with its com
 - **fail**: it did not; the note says why.
 - **none**: one of the two has no such thing; the note says which.
 
-The eras are *legacy* (revision 2025-11-25) and *modern* (revision 2026-07-28). Servers that know both are tried in
-both; only those of Python SDK 2.3.0, TypeScript SDK 2.4.0 and FastMCP 4.1.4 are tried in the modern one alone. Through
-the [bridge](bridge.md), the client and the server use different bindings, and all pairs of eras are tried.
+The eras are *legacy* (revision 2025-11-25) and *modern* (revision 2026-07-28). Clients and servers that know both are
+tried in both, except these servers, which are tried in the modern one:
+{", ".join(_ONCE)}.
+Through the [bridge](bridge.md), the client and the server use different bindings, and all pairs of eras are tried.
 
 `make interop-matrix` measures the matrix again, and `make interop` compares every row with this page. SDKs whose
 toolchain is not on the machine are left out. The [file with all cells](interop-matrix.json) is for programs.
@@ -241,6 +245,7 @@ def _summary(matrix: Matrix) -> str:
         "## At a glance",
         "",
         f"Measured on {matrix.date}: {len(matrix.rows)} rows with {_counted(matrix, VISITS)}.",
+        "The reference servers are only servers, and MCP Inspector is only a client.",
         "",
         _line(
             "", f"its server, {own}'s client", f"its client, {own}'s server", "through the bridge", "what does not pass"

@@ -62,8 +62,8 @@ PEERS = (
     Peer(TYPESCRIPT_V1.name, f"TypeScript SDK {_version(TYPESCRIPT_V1)}", ("legacy",), ("legacy",)),
     Peer(TYPESCRIPT_V2.name, f"TypeScript SDK {_version(TYPESCRIPT_V2)}", ("modern",)),
     *(Peer(project.name, str(project), project.eras, project.eras) for project in PROJECTS),
-    Peer(FASTMCP_3.name, f"FastMCP {_version(FASTMCP_3)}", ("legacy",), ()),
-    Peer(FASTMCP_4.name, f"FastMCP {FASTMCP_4.without_dependencies[0].rpartition('=')[2]}", ("modern",), ()),
+    Peer(FASTMCP_3.name, f"FastMCP {_version(FASTMCP_3)}", ("legacy",), ("legacy",)),
+    Peer(FASTMCP_4.name, f"FastMCP {FASTMCP_4.without_dependencies[0].rpartition('=')[2]}", ("modern",)),
     Peer("server-everything", f"server-everything {_version_in(TYPESCRIPT_V1, 'server-everything')}", ("legacy",), ()),
     *(
         Peer(name, f"{name} {_version_in(environment, name)}", (era,), (), ("stdio",))

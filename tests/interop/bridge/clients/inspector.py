@@ -1,8 +1,9 @@
 """Tries each feature that the command line of MCP Inspector has, and prints what it observed.
 
 inspector.py INSPECTOR ERA SECONDS COMMAND [ARGUMENT ...], where ERA is legacy or modern; instead of a command, the
-address of a server over Streamable HTTP. The Inspector starts anew for each request. It gets a command through a config
-file, as a user would give it: on its command line it takes a ``--`` within the command for its own.
+address of a server over Streamable HTTP. The Inspector starts anew for each request. A config file tells it where the
+server is, as a user would, and what its roots are: on its command line, it takes a ``--`` within the command for its
+own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from steps import NOTES, TRACE, TRIED
+from steps import NOTES, ROOT, TRACE, TRIED
 
 inspector, era, seconds, *place = sys.argv[1:]
 
@@ -23,9 +24,11 @@ inspector, era, seconds, *place = sys.argv[1:]
 def configured(folder: Path) -> list[str]:
     """Return how the Inspector is told where the server is."""
     if "://" in place[0]:
-        return place
+        where: dict[str, Any] = {"type": "streamable-http", "url": place[0]}
+    else:
+        where = {"command": place[0], "args": place[1:]}
     file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": {"inn": {"command": place[0], "args": place[1:]}}}))
+    file.write_text(json.dumps({"mcpServers": {"inn": {**where, "roots": [{"uri": ROOT}]}}}))
     return ["--config", str(file), "--server", "inn"]
 
 
@@ -48,6 +51,9 @@ def call(tool: str, *options: str, **arguments: Any) -> dict[str, Any]:
 
 
 def said(result: dict[str, Any]) -> str:
+    """Return the text of a result; after ``error:`` if the tool failed, or the request."""
+    if "error" in result:
+        return f"error: {result['error']['message']}"
     text = "\n".join(block["text"] for block in result["content"])
     return f"error: {text}" if result.get("isError") else text
 
@@ -88,6 +94,16 @@ FEATURES: dict[str, Callable[[], Any]] = {
     "resources": resources,
     "templates": templates,
     "prompts": prompts,
+    # It reads all pages, and shows them as one.
+    "pagination": lambda: [[prompt["name"] for prompt in ask("prompts/list")["prompts"]]],
+    "roots": lambda: said(call("look_around")),
+    # What it says instead of these shows that it has no such thing.
+    "forms": lambda: said(call("book", room="the attic")),
+    "urls": lambda: said(call("pay")),
+    "sampling": lambda: said(call("summarize", text="a long text")),
+    "completion": lambda: ask("completion/complete"),
+    "subscriptions": lambda: ask("resources/subscribe", "--uri", NOTES),
+    "extension_methods": lambda: ask("interop/echo"),
 }
 
 

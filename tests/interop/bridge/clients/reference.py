@@ -21,6 +21,8 @@ from mcplumb.types.notification_params import LogMessageParams
 
 MODERN = "2026-07-28"
 DYNAMIC = "demo://resource/dynamic/text/{resourceId}"
+GRAPH = "memory://knowledge-graph"
+MISSING = (-32602, -32002)
 
 
 class Visit:
@@ -47,11 +49,12 @@ class Visit:
     async def fails(self, tool: str, **arguments: Any) -> bool:
         return (await self.client.call_tool(tool, arguments)).is_error
 
-    async def refuses(self, uri: str) -> bool:
+    async def misses(self, uri: str) -> bool:
+        """Return whether reading this is answered with a code for a resource that does not exist."""
         try:
             await self.client.read_resource(uri)
-        except RemoteError:
-            return True
+        except RemoteError as error:
+            return error.code in MISSING
         return False
 
     async def is_named(self, name: str) -> bool:
@@ -143,6 +146,50 @@ class Visit:
         result = await self.client.call_tool("create_entities", {"entities": [entity]})
         return result.structured_content == {"entities": [entity]}
 
+    async def graph(self) -> bool:
+        [found] = await self.client.list_resources()
+        [part] = (await self.client.read_resource(GRAPH)).contents
+        return found.uri == GRAPH and '"entities"' in str(part.text)
+
+    async def graph_updates(self) -> bool:
+        guest = {"name": "Bo", "entityType": "guest", "observations": []}
+        async with self.client.listen(resources=[GRAPH]) as changes:
+            await self.client.call_tool("create_entities", {"entities": [guest]})
+            change: Any = await anext(changes)
+        [part] = (await self.client.read_resource(GRAPH)).contents
+        return bool(change.uri == GRAPH) and '"Bo"' in str(part.text)
+
+    async def time(self) -> bool:
+        found = (await self.client.call_tool("get_current_time", {"timezone": "UTC"})).structured_content
+        return found is not None and found["timezone"] == "UTC"
+
+    # --- What shows that a server has more than is tried ---
+
+    async def declares_output(self) -> bool:
+        return any(tool.output_schema is not None for tool in await self.client.list_tools())
+
+    async def has_pages(self) -> bool:
+        return (await self.client.tools_page()).next_cursor is not None
+
+    async def updates_resources(self) -> bool:
+        resources = self.client.capabilities.resources
+        return resources is not None and bool(resources.subscribe)
+
+    async def completes(self) -> bool:
+        return self.client.capabilities.completions is not None
+
+    async def has_logs(self) -> bool:
+        return self.client.capabilities.logging is not None
+
+    async def lists_resources(self) -> bool:
+        return bool(await self.client.list_resources())
+
+    async def lists_templates(self) -> bool:
+        return bool(await self.client.list_resource_templates())
+
+    async def lists_prompts(self) -> bool:
+        return bool(await self.client.list_prompts())
+
 
 Check: TypeAlias = Callable[[Visit], Awaitable[bool]]
 CHECKS: dict[str, dict[str, Check]] = {
@@ -150,7 +197,7 @@ CHECKS: dict[str, dict[str, Check]] = {
         "introduction": lambda v: v.is_named("mcp-servers/everything"),
         "calls": lambda v: v.says("echo", "Echo: Åse", message="Åse"),
         "tool_errors": lambda v: v.fails("get-sum", a="two"),
-        "protocol_errors": lambda v: v.refuses("demo://nowhere"),
+        "protocol_errors": lambda v: v.misses("demo://nowhere"),
         "structured_content": Visit.structured,
         "progress": Visit.progress,
         "logs": Visit.logs,
@@ -176,7 +223,10 @@ CHECKS: dict[str, dict[str, Check]] = {
         "introduction": lambda v: v.is_named("memory-server"),
         "calls": lambda v: v.says("search_nodes", '"entities": []', query="nobody has this name"),
         "tool_errors": lambda v: v.fails("search_nodes", query=7),
+        "protocol_errors": lambda v: v.misses("memory://nowhere"),
         "structured_content": Visit.entities,
+        "resources": Visit.graph,
+        "subscriptions": Visit.graph_updates,
     },
     "mcp-server-time": {
         "introduction": lambda v: v.is_named("mcp-time"),
@@ -184,7 +234,21 @@ CHECKS: dict[str, dict[str, Check]] = {
             "convert_time", "+9.0h", source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo"
         ),
         "tool_errors": lambda v: v.fails("get_current_time", timezone="Nowhere/Inn"),
+        "protocol_errors": lambda v: v.misses("time://nowhere"),
+        "structured_content": Visit.time,
     },
+}
+#: What shows that a server has a feature that it is not tried for. The matrix would be wrong about it.
+SIGNS: dict[str, Check] = {
+    "protocol_errors": lambda v: v.misses("inn://nowhere"),
+    "structured_content": Visit.declares_output,
+    "logs": Visit.has_logs,
+    "resources": Visit.lists_resources,
+    "templates": Visit.lists_templates,
+    "subscriptions": Visit.updates_resources,
+    "prompts": Visit.lists_prompts,
+    "completion": Visit.completes,
+    "pagination": Visit.has_pages,
 }
 
 
@@ -192,11 +256,13 @@ class Reference(Features):
     """The features that the server has, one method for each."""
 
 
-def feature(check: Check | None, visit: Visit) -> Callable[[], Awaitable[bool]]:
+def feature(check: Check | None, sign: Check | None, visit: Visit) -> Callable[[], Awaitable[bool]]:
     async def attempt() -> bool:
-        if check is None:
-            raise LookupError("the server has no such thing")
-        return await check(visit)
+        if check is not None:
+            return await check(visit)
+        if sign is not None and await sign(visit):
+            return True  # A matrix that says otherwise is found to be wrong.
+        raise LookupError("the server has no such thing")
 
     return attempt
 
@@ -208,7 +274,7 @@ async def main() -> None:
     if server == "server-filesystem" and revision == MODERN:
         del checks["roots"]  # It asks for them when it likes, and a modern client can be asked only within a call.
     for name in TRIED:
-        setattr(features, name, feature(checks.get(name), visit))
+        setattr(features, name, feature(checks.get(name), SIGNS.get(name), visit))
     async with connect(
         place[0] if place[0].startswith("http") else place,
         revisions=[revision],
