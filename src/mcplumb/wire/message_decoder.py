@@ -13,8 +13,7 @@ The file has three parts: the check of the nesting depth, the identification of 
 decoder itself, which has a fast path for well-formed lines and a slow one that finds the exact fault.
 """
 
-from __future__ import annotations
-
+# The annotations here are types, not texts: msgspec would have to compile each text when a server starts.
 from codecs import utf_8_decode
 from itertools import accumulate, count
 from operator import sub
@@ -393,7 +392,7 @@ def _decode_any_kind(line: bytes, max_batch: int) -> Message | BadMessage | Batc
     return message
 
 
-def too_long(event: LineTooLong | EventTooLong) -> BadMessage:
+def too_long(event: "LineTooLong | EventTooLong") -> BadMessage:
     """Return the `BadMessage` for an over-long line or event, with its id if the head shows it."""
     if isinstance(event, LineTooLong):
         reason = f"A line is longer than the limit of {event.max_line} bytes, and was skipped."

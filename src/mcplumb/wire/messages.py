@@ -6,8 +6,7 @@ anything that ``msgspec`` can encode; a ``Raw`` is written unchanged and must be
 absent. NaN and the infinities, which JSON lacks, are written as ``null``.
 """
 
-from __future__ import annotations
-
+# The annotations here are types, not texts: msgspec would have to compile each text when a server starts.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, final
 
