@@ -15,8 +15,6 @@ from __future__ import annotations
 import builtins
 import sys
 import threading
-from binascii import a2b_base64, b2a_base64, crc32
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -107,7 +105,11 @@ def page_of(
     """
     if size is not None and size < 1:
         raise UsageError(f"The page size is {size}: it must be at least 1, or None for all items.")
-    start = 0 if cursor is None else bisect_right(items, _number_in(cursor, name), key=_number_of)
+    start = 0
+    if cursor is not None:
+        from bisect import bisect_right  # most lists have one page
+
+        start = bisect_right(items, _number_in(cursor, name), key=_number_of)
     end = len(items) if size is None else min(start + size, len(items))
     page = [item for _, item in items[start:end]]
     return page, _cursor_after(items[end - 1][0], name) if end < len(items) else None
@@ -118,6 +120,8 @@ def _number_of(pair: tuple[int, object]) -> int:
 
 
 def _cursor_after(number: int, name: str) -> str:
+    from binascii import b2a_base64
+
     body = _VERSION + number.to_bytes((number.bit_length() + 7) // 8)
     raw = body + _checksum(body, name)
     return b2a_base64(raw, newline=False).translate(_URL_SAFE).rstrip(b"=").decode("ascii")
@@ -134,6 +138,8 @@ def _number_in(cursor: str, name: str) -> int:
 def _maybe_number_in(cursor: str) -> int | None:
     if len(cursor) > _MAX_CURSOR:
         return None
+    from binascii import a2b_base64
+
     try:
         raw = a2b_base64(cursor.translate(_FROM_URL_SAFE) + "=" * (-len(cursor) % 4))
     except ValueError:
@@ -142,6 +148,8 @@ def _maybe_number_in(cursor: str) -> int | None:
 
 
 def _checksum(body: bytes, name: str) -> bytes:
+    from binascii import crc32
+
     return crc32(body, crc32(name.encode())).to_bytes(_CHECKSUM)
 
 

@@ -7,7 +7,6 @@ from the author, from the first bytes, or from the file's name; otherwise it is 
 from __future__ import annotations
 
 import os
-from binascii import b2a_base64, crc32
 from typing import TypeAlias
 
 from mcplumb.errors import UsageError
@@ -253,6 +252,8 @@ def block_of_bytes(data: bytes) -> ImageContent | AudioContent | EmbeddedResourc
 def _cid_of(data: bytes, name: str | None = None) -> str:
     """Return a URI for data without one, which distinguishes the parts of one result."""
     if name is None:
+        from binascii import crc32
+
         return f"cid:{crc32(data):08x}"
     from urllib.parse import quote
 
@@ -282,4 +283,6 @@ def _read_file(path: str) -> bytes:
 
 def to_base64(data: bytes) -> str:
     """Return bytes in base64, as payloads have them."""
+    from binascii import b2a_base64  # most servers return text
+
     return b2a_base64(data, newline=False).decode("ascii")

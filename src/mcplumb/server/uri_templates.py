@@ -18,7 +18,6 @@ UTF-8 match nothing.
 
 from __future__ import annotations
 
-from binascii import unhexlify
 from typing import NoReturn
 
 import msgspec
@@ -313,6 +312,8 @@ def _decoded(written: str) -> str | None:
     """Return the text with percent-escapes decoded; None if an escape is invalid, or the result is not UTF-8."""
     if "%" not in written:
         return written
+    from binascii import unhexlify  # most URIs have no escapes
+
     head, *pieces = written.split("%")
     if any(len(piece) < 2 for piece in pieces):
         return None
