@@ -11,6 +11,7 @@ It is read once, at import. A trick is also off on every Python, system and even
 - `lazy_modules` loads ``ssl``, ``inspect`` and others that ``asyncio`` imports when they are first used, and
   `malloc_settings` lets glibc keep the memory of large messages. Both affect the whole process, so only ``Server.run``
   and ``mcplumb serve`` use them.
+- `late_collection` loads modules without looking for garbage meanwhile. Only ``Server.run`` uses it.
 
 ``python -m bench tricks`` measures what each of them buys.
 
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["SHORTCUTS", "TRICKS", "is_proven_on", "is_switched_off", "may_use"]
 
 #: Every trick, by the name of its file.
-TRICKS = ("poll_ahead", "eager_tasks", "eager_futures", "plain_functions", "lazy_modules", "malloc_settings")
+TRICKS = (
+    "poll_ahead", "eager_tasks", "eager_futures", "plain_functions",
+    "lazy_modules", "malloc_settings", "late_collection",
+)  # fmt: skip
 #: Shortcuts elsewhere.
 SHORTCUTS = ("taskless_posts",)
 

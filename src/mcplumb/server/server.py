@@ -432,11 +432,14 @@ class Server:
         logged. ``tls`` is for ``tcp://`` and ``https://``, and ``http`` has the HTTP options. ``on_ready`` is called
         with each address once all are open, with the actual port in place of 0.
         """
+        from mcplumb._fast.late_collection import collect_later
         from mcplumb._fast.lazy_modules import load_asyncio
 
-        load_asyncio()
-        from mcplumb.server.run import run_on_stdio, run_process
-        from mcplumb.transports.stdio import take_stdio
+        with collect_later():
+            load_asyncio()
+            from mcplumb.server import server_session  # noqa: F401 - the first client will need it
+            from mcplumb.server.run import run_on_stdio, run_process
+            from mcplumb.transports.stdio import take_stdio
 
         _check_no_loop()
         if _is_stdio_only(addresses, tls, http):
