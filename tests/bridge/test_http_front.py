@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from mcplumb import Bridge, Context, Server, connect
-from mcplumb.revisions import LATEST, LATEST_LEGACY
+from mcplumb.protocol.subscription_state import Change
+from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.http_server.uvicorn_server import HttpListener
+from tests.bridge import told_server
 from tests.bridge.ends import Backs
 from tests.kit.loop import PATIENCE, turns, until
 from tests.transports.http_server.callers import Caller
@@ -137,6 +140,27 @@ async def test_what_belongs_to_a_call_reaches_it() -> None:
                 called = client.call_tool("say", {"word": word}, on_progress=note)
                 assert (await called).text == word
         assert log == progress == ["a", "b"]
+
+
+@pytest.mark.req("BRG-1", "BRG-3")
+@pytest.mark.parametrize("revision", [LATEST, LATEST_LEGACY], ids=str)
+async def test_a_subscription_through_two_bridges_watches_the_server_of_the_client(revision: Revision) -> None:
+    command = [sys.executable, told_server.__file__]
+    async with bridged(command, revisions=[str(LATEST_LEGACY)], stderr="discard") as (inner, site):
+
+        def is_settled() -> bool:
+            (pool,) = inner._pools.values()
+            guests = sum(instance.guests for instance in pool._instances)
+            return not pool._starts and guests == (0 if revision.is_modern else 1)  # which watches the lists
+
+        outer = Bridge(address_of(site))
+        async with connect(outer, revisions=[str(revision)], on_elicit=lambda _: {"word": "x"}) as client:
+            await client.list_tools()
+            await until(is_settled, "the first subscription")
+            async with client.listen(resources=["own:x"]) as changes:
+                await client.call_tool("change", {"words": "x"})
+                async with asyncio.timeout(PATIENCE):
+                    assert await anext(changes) == Change("updates", "own:x")
 
 
 @pytest.mark.req("BRG-4")

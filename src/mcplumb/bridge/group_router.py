@@ -463,7 +463,7 @@ class _GroupSubscription:
             async with self._session.leased(self._client, pool) as instance:
                 for each in filters:
                     try:
-                        await self._push_changes(instance.changes(each), opened)
+                        await self._push_changes(instance.changes(each, self._client), opened)
                         break
                     except RemoteError as error:
                         if opened.done() or each is lists:

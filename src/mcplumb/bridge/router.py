@@ -66,7 +66,7 @@ class SingleRouter:
         self, session: BridgeSession, client: FrontClient, wanted: SubscriptionFilter
     ) -> AsyncIterator[list[Changes]]:
         """Open one subscription, for everything."""
-        async with session.leased(client, self._pool) as instance, instance.changes(wanted) as changes:
+        async with session.leased(client, self._pool) as instance, instance.changes(wanted, client) as changes:
             yield [changes]
 
     async def raise_log_level(self, session: BridgeSession, client: FrontClient, level: LoggingLevel) -> None:

@@ -28,7 +28,7 @@ from mcplumb.client.input_handlers import InputHandlers
 from mcplumb.client.requests import Requests
 from mcplumb.client.subscriptions import Changes
 from mcplumb.errors import DecodeError, McplumbError, ProtocolError, RemoteError, RequestTimeout
-from mcplumb.protocol.translation import result_for_client
+from mcplumb.protocol.translation import meta_for_server, result_for_client
 from mcplumb.revisions import Revision
 from mcplumb.rpc.handler import CallOptions, Handled, Outcome
 from mcplumb.rpc.user_callbacks import OnProgress
@@ -267,9 +267,15 @@ class ServerInstance:
         await self.client.set_log_level(level)
         self._level = level
 
-    def changes(self, wanted: SubscriptionFilter) -> Changes:
-        """Return a subscription to changes, to be entered."""
-        return Changes(self.supervisor.subscriptions, wanted, _LISTEN_TIMEOUT)
+    def changes(self, wanted: SubscriptionFilter, client: FrontClient) -> Changes:
+        """Return a subscription to changes for a client, to be entered.
+
+        It describes the client as its calls do: another bridge behind this one goes by that.
+        """
+        meta = meta_for_server(
+            {}, self.revision, capabilities=client.capabilities, client_info=client.client_info, log_level=None
+        )
+        return Changes(self.supervisor.subscriptions, wanted, _LISTEN_TIMEOUT, meta)
 
     # --- What the server sends ---
 

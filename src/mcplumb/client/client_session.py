@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -159,9 +159,11 @@ class ClientSession:
             params.pop("_meta", None)  # the params may have been sent on another session before
         return self.endpoint.request(method, params, options, start)
 
-    def open(self, method: str, params: dict[str, Any]) -> tuple[OutgoingRequest, asyncio.Future[Response]]:
+    def open(
+        self, method: str, params: dict[str, Any], meta: Mapping[str, Any] | None = None
+    ) -> tuple[OutgoingRequest, asyncio.Future[Response]]:
         """Send a request that stays open, and return it with the future of its response."""
-        return self.endpoint.open(method, {**params, "_meta": self._meta})
+        return self.endpoint.open(method, {**params, "_meta": self._meta if meta is None else {**self._meta, **meta}})
 
     async def notify(self, method: str, params: Any = UNSET) -> None:
         """Send a notification as soon as the connection is not clogged."""

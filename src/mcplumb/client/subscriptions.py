@@ -11,7 +11,7 @@ import itertools
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -67,8 +67,16 @@ class Changes:
     changed meanwhile. A consumer that is too slow also gets a `Missed`, in place of the changes that were dropped.
     """
 
-    def __init__(self, source: ChangeSource, wanted: SubscriptionFilter, timeout: float | None) -> None:
+    def __init__(
+        self,
+        source: ChangeSource,
+        wanted: SubscriptionFilter,
+        timeout: float | None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
         self.wanted = wanted
+        #: The ``_meta`` of the request for a modern subscription, in addition to that of the connection.
+        self.meta = meta
         #: Seconds to wait for each response of the server.
         self.timeout = timeout
         #: The part of ``wanted`` that the server honours; None until it has acknowledged.
@@ -229,7 +237,7 @@ class ModernSubscriptions:
 
     def _start(self, changes: Changes) -> _Stream:
         session = self._session
-        call, answer = session.open(_METHOD, {"notifications": changes.wanted})
+        call, answer = session.open(_METHOD, {"notifications": changes.wanted}, changes.meta)
         subscription = self._listener.open(call.id, changes.wanted)
         stream = _Stream(changes, subscription, call, asyncio.get_running_loop().create_future())
         self._streams[subscription] = stream
