@@ -23,6 +23,7 @@ from msgspec import UNSET
 from mcplumb.bridge.forwarded_methods import OWN_NOTIFICATIONS, may_need_input, passing_methods, unknown_methods
 from mcplumb.bridge.front_subscriptions import FrontSubscriptions
 from mcplumb.bridge.parked_calls import PendingCall
+from mcplumb.bridge.principal_state import may_have_bound_state
 from mcplumb.bridge.raw_pass import NO_META, PASS_ON, ForwardedCall, Lane, SessionLane, decode_meta, sender_alone
 from mcplumb.bridge.server_instance import NEEDED, FrontClient, ServerInstance, can_be_asked
 from mcplumb.bridge.server_pool import PoolClosed, ServerPool
@@ -316,6 +317,8 @@ class BridgeSession(ServerSession):
         if lane is not None and lane.admitted is admitted and lane.back is lane.instance.supervisor.session:
             return lane.instance
         if pool is None or admitted.progress_token is not None or _logger.isEnabledFor(logging.DEBUG):
+            return None
+        if may_have_bound_state(call):
             return None
         client = self._client_of(call)
         instance = self._leases.get((client, pool)) if client.stays else pool.borrow(client)

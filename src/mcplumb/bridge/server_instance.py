@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from mcplumb.bridge.principal_state import may_have_bound_state, open_state, seal_state
 from mcplumb.bridge.raw_pass import sender_alone
 from mcplumb.client.client import Client
 from mcplumb.client.client_session import ClientSession, metadata
@@ -189,7 +190,10 @@ class ServerInstance:
         self, call: Call, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None
     ) -> msgspec.Raw:
         """Send a client's request, and return the result. It is sent again after a crash if that is safe."""
-        return await self._counted(call, self.ask(method, params, meta, on_progress))
+        if not may_have_bound_state(call):
+            return await self._counted(call, self.ask(method, params, meta, on_progress))
+        params = open_state(call, self.name, params)
+        return seal_state(call, self.name, await self._counted(call, self.ask(method, params, meta, on_progress)))
 
     async def recover(
         self, call: Call, back: ClientSession, params: dict[str, Any], meta: dict[str, Any], lost: McplumbError
