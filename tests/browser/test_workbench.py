@@ -614,6 +614,61 @@ def test_nothing_is_cut_off_in_a_small_window(bench: Page, width: int, height: i
         expect(bench.locator(".call-view .run")).to_be_in_viewport()
 
 
+@pytest.mark.req("VIW-2")
+@pytest.mark.parametrize(("width", "height"), [(1280, 700), (360, 740), (640, 400)])
+def test_a_long_text_without_blanks_is_not_cut_off(bench: Page, width: int, height: int) -> None:
+    bench.set_viewport_size({"width": width, "height": height})
+    long = "x" * 500
+    for name in ("pay", "ask_model"):
+        choose(bench, f"tool/{name}")
+        field(bench, "url" if name == "pay" else "question").fill(long)
+        assert right_edge(bench, ".call-view textarea") <= width
+    run(bench)
+    answer = bench.get_by_role("dialog").locator("textarea").first
+    answer.fill(long)
+    assert right_edge(bench, "dialog *") <= width
+
+
+def right_edge(page: Page, selector: str) -> float:
+    found: float = page.locator(selector).evaluate_all(
+        """(all) => Math.max(...all.filter((each) => each.checkVisibility())
+            .map((each) => each.getBoundingClientRect().right))"""
+    )
+    return found
+
+
+@pytest.mark.req("VIW-2")
+@pytest.mark.parametrize(("width", "height"), [(1280, 700), (360, 740), (640, 400)])
+def test_many_configured_servers_can_be_scrolled_to(
+    page: Page, serve: Serve, tmp_path: Path, width: int, height: int
+) -> None:
+    config = tmp_path / ".cursor" / "mcp.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps({"mcpServers": {f"number{at}": {"command": "x"} for at in range(20)}}))
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto(serve() + "#/workbench")
+    page.get_by_role("tab", name="Configured").click()
+    last = page.locator(".configured li").last
+    expect(last).to_contain_text("number19")
+    page.locator(".configured li").nth(1).hover()
+    page.mouse.wheel(0, 10_000)
+    expect(last.get_by_role("button", name="Connect")).to_be_in_viewport()
+
+
+@pytest.mark.req("VIW-2")
+def test_an_answer_is_sent_with_the_keys_of_a_call(bench: Page) -> None:
+    choose(bench, "tool/ask_model")
+    field(bench, "question").fill("Why?")
+    bench.keyboard.press("Control+Enter")
+    dialog = bench.get_by_role("dialog", name="bench asks a model")
+    expect(dialog.locator("textarea").first).to_be_focused()
+    bench.keyboard.press("Control+Enter")  # pressed twice by mistake: nobody has seen the question yet
+    expect(dialog).to_be_visible()
+    bench.keyboard.type("Because.")
+    bench.keyboard.press("Control+Enter")
+    expect(result(bench)).to_contain_text("It says: Because.")
+
+
 @pytest.mark.req("VIW-1")
 def test_a_hostile_server_runs_nothing(opened: Opened, serve: Serve) -> None:
     """The fixture fails, too, if the page uses the console, opens a window or asks for anything elsewhere."""

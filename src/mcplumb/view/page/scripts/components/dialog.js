@@ -34,6 +34,15 @@ export function dialog({ title, body, actions = [], opened }) {
         ),
       ),
     );
+    // The keys that call also send what was typed here. Before that, they may have been meant for the page below.
+    let isTyped = false;
+    box.addEventListener("input", () => (isTyped = true));
+    box.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !isTyped) return;
+      event.preventDefault();
+      const primary = box.querySelector(".dialog-actions .primary");
+      if (primary instanceof HTMLElement) primary.click();
+    });
     box.addEventListener("close", () => {
       box.remove();
       resolve(box.returnValue);

@@ -212,7 +212,7 @@ export function mount(root, frame) {
   addShortcuts(
     { keys: ["/"], what: "Filter the tools, resources and prompts", group, when: isHere, run: () => (items.filter.focus(), items.filter.select()) },
     { keys: ["n"], what: "Connect to another server", group, when: isHere, run: () => go("new") },
-    { keys: ["Ctrl+Enter"], what: "Call", group, when: () => isHere() && view !== null, run: () => view?.start() },
+    { keys: ["Ctrl+Enter"], what: "Call, or send an answer", group, when: () => isHere() && view !== null, run: () => view?.start() },
     { keys: ["Ctrl+."], what: "Cancel the call", group, when: () => isHere() && view !== null, run: () => view?.stop() },
     { keys: ["l"], what: "Log", group, when: isHere, run: () => panels.tabs.select("log") },
     { keys: ["h"], what: "History of calls", group, when: isHere, run: () => panels.tabs.select("history") },
