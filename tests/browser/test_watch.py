@@ -467,6 +467,11 @@ def test_the_list_of_sessions_of_a_narrow_window_closes_with_escape(watched: Pag
     page.keyboard.press("Escape")
     expect(session).to_be_hidden()
     expect(page.get_by_role("button", name="Sessions")).to_be_focused()
+    # Opened with its button, it does not have the focus.
+    page.get_by_role("button", name="Sessions").click()
+    expect(session).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(session).to_be_hidden()
 
 
 def test_every_control_can_be_reached_and_has_a_name(watched: Page) -> None:

@@ -156,7 +156,7 @@ export function mount(root, frame) {
     { keys: ["+", "="], what: "Zoom in", group, when, run: inPane((pane) => pane.timeline.zoom(1 / 1.6)) },
     { keys: ["-"], what: "Zoom out", group, when, run: inPane((pane) => pane.timeline.zoom(1.6)) },
     { keys: ["0"], what: "Show the whole session", group, when, run: inPane((pane) => pane.timeline.fit()) },
-    { keys: ["Escape"], what: "Close the details", group, when, run: inPane((pane) => pane.unselect()) },
+    { keys: ["Escape"], what: "Close the details", group, when, run: () => closeSessions() || inPane((pane) => pane.unselect())() },
     { keys: ["l"], what: "Go to the list of sessions", group, when: () => frame.current() === "watch", run: focusSessions },
   );
   describeKeys(
@@ -166,11 +166,16 @@ export function mount(root, frame) {
   );
 
   sessions.element.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !root.classList.contains("has-sessions")) return;
-    event.preventDefault();
+    if (event.key === "Escape" && closeSessions()) event.preventDefault();
+  });
+
+  /** Closes the list of sessions, if it covers the rest; returns whether it did. */
+  function closeSessions() {
+    if (!root.classList.contains("has-sessions") || !toggle.checkVisibility()) return false;
     showSessions(false);
     toggle.focus();
-  });
+    return true;
+  }
 
   function focusSessions() {
     showSessions(true);
