@@ -137,6 +137,32 @@ async def test_a_refresh_that_fails_is_an_error_of_the_authorization(tmp_path: P
         assert place.visits == 1
 
 
+@pytest.mark.req("AUT-7")
+async def test_a_token_is_used_until_it_ends_while_the_authorization_server_is_away(tmp_path: Path) -> None:
+    """It is renewed a minute before."""
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        place.age(3600 - 30)
+        place.auth.refuses = 503
+        async with connect(place.url, auth=place.oauth()) as client:
+            assert text_of(await client.call_tool("whoami")) == "somebody"
+            place.auth.refuses = None
+            await client.call_tool("whoami")
+        assert (place.visits, len(place.auth.tokens)) == (1, 2)
+        used = Authorizer(ClientCredentials(client_id="me", client_secret="s3cret"), place.url)
+        assert await used.renew(None, None, None)
+        assert used.grant is not None
+        place.auth.refuses = 503
+        for seconds, is_valid in ((20, True), (-1, False)):
+            used._grant = msgspec.structs.replace(used.grant, expires_at=time.time() + seconds)
+            if is_valid:
+                assert used.grant.access_token in (await used.headers("POST", place.url))["Authorization"]
+            else:
+                with pytest.raises(AuthorizationError, match="status 503"):
+                    await used.headers("POST", place.url)
+
+
 async def test_a_fixed_port_serves_one_sign_in_after_the_other(tmp_path: Path) -> None:
     async def browse(url: str) -> None:
         async with aiohttp.ClientSession() as session, session.get(url) as response:

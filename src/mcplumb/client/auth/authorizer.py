@@ -274,10 +274,15 @@ class Authorizer:
         grant = self._grant
         if grant is None or grant.is_fresh(time.time()):
             return grant
-        if not self._auth.needs_user:
+        try:
+            if self._auth.needs_user:
+                return await self._refresh(grant)
             await self._acquire(grant, None, is_refused=False)
-            return self._grant
-        return await self._refresh(grant)
+        except AuthorizationError as error:
+            if error.reason != "unreachable" or _has_expired(grant, time.time()):
+                raise
+            _logger.info("The token is used until it ends, because there is no other yet. %s", error)
+        return self._grant
 
     async def _load(self) -> None:
         auth = self._auth
@@ -723,7 +728,11 @@ def _missing(grant: Grant | None, challenge: Challenge | None) -> tuple[str, ...
 
 def _is_spent(grant: Grant, now: float) -> bool:
     """Return whether the access token has expired, and nothing can renew it."""
-    return grant.refresh_token is None and grant.expires_at is not None and now >= grant.expires_at
+    return grant.refresh_token is None and _has_expired(grant, now)
+
+
+def _has_expired(grant: Grant, now: float) -> bool:
+    return grant.expires_at is not None and now >= grant.expires_at
 
 
 def _is_same(one: Grant, other: Grant | None) -> bool:
