@@ -167,6 +167,16 @@ def test_what_a_stream_cannot_write_is_escaped(monkeypatch: pytest.MonkeyPatch) 
     assert raw.getvalue() == b"na\\xefve\n"
 
 
+def test_json_stays_json_on_a_stream_that_cannot_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    stdout()  # from now on, the stream escapes as text does
+    print_json(["naïve", "☃ 𝄞"])
+    print_json(["naïve"], indent=-1)
+    sys.stdout.flush()
+    assert raw.getvalue() == '[\n  "na\\u00efve",\n  "\\u2603 \\ud834\\udd1e"\n]\n["naïve"]\n'.encode("latin-1")
+
+
 def test_nobody_can_be_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_terminal()
     monkeypatch.setattr(sys, "stdin", None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mcplumb.cli.render.output import clean_line, json_text, say
+from mcplumb.cli.render.output import clean_line, print_json, print_text, say
 from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import Closed, UsageError
 from mcplumb.protocol.subscription_state import Change, Missed
@@ -107,12 +107,11 @@ def print_change(change: Change | Missed, *, as_json: bool) -> None:
     """Print one change on one line."""
     if as_json:
         data = {"topic": "missed"} if isinstance(change, Missed) else msgspec.structs.asdict(change)
-        line = json_text({name: value for name, value in data.items() if value is not None})
+        print_json({name: value for name, value in data.items() if value is not None}, indent=-1)
+        sys.stdout.flush()  # the reader of a pipe waits for it
     elif isinstance(change, Missed):
-        line = "Changes may have been missed."
+        print_text("Changes may have been missed.")
     elif change.uri is not None:
-        line = f"The resource {clean_line(change.uri)} changed."
+        print_text(f"The resource {clean_line(change.uri)} changed.")
     else:
-        line = f"The list of {change.topic} changed."
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()  # the reader of a pipe waits for it
+        print_text(f"The list of {change.topic} changed.")

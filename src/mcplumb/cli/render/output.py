@@ -36,6 +36,7 @@ _NO_WRAP_WIDTH = 100_000
 _MAX_MESSAGE = 100_000
 _MAX_LINES = 1000
 _MAX_CELL = 10_000
+_LAST_ASCII = 0x7F
 
 # Characters that control a terminal or deceive its reader: control characters, direction marks and overrides, line
 # separators, annotations, invisible letters, marks and tags, and surrogates, which cannot be encoded. Joiners and emoji
@@ -139,9 +140,14 @@ def print_text(text: str = "", style: str | None = None) -> None:
     _write(stdout(), clean(text), style)
 
 
-def print_json(value: Any) -> None:
-    """Print plain data or records as one indented JSON document to stdout."""
-    sys.stdout.write(f"{json_text(value, indent=2)}\n")
+def print_json(value: Any, indent: int = 2) -> None:
+    """Print plain data or records as one JSON document to stdout, on one line if ``indent`` is negative."""
+    text = json_text(value, indent)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # JSON has escapes of its own for what a stream cannot write
+        text = text.translate({code: _in_json(code) for code in map(ord, set(text)) if code > _LAST_ASCII})
+    sys.stdout.write(f"{text}\n")
 
 
 def json_text(value: Any, indent: int = -1) -> str:

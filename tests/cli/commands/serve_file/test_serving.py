@@ -132,7 +132,7 @@ def test_secrets_are_not_traced(file: str, caplog: pytest.LogCaptureFixture) -> 
         streams.feed(lines(call))
         streams.end()
         cli.main(["--trace", "serve", f"{file}:server"], prog_name="mcplumb", standalone_mode=False)
-    assert '"password":"***"' in caplog.text
+    assert '"password": "***"' in caplog.text
     assert "s3cr3t" not in caplog.text
 
 
