@@ -231,6 +231,18 @@ async def test_the_next_user_waits_for_the_end_that_a_cancelled_one_has_left() -
     assert resource.events == ["open", "held at close", "close"] * 2
 
 
+@pytest.mark.parametrize("eager", LOOPS)
+def test_one_that_fails_while_nobody_has_time_may_be_opened_again(eager: bool) -> None:
+    async def main() -> None:
+        lifespans = LifespanRunner(Resource(fails_at="open"))
+        for _ in range(2):
+            with pytest.raises(ConnectionError, match="open"):
+                async with lifespans.running(never(), within=0):
+                    pass
+
+    run(main(), eager=eager)
+
+
 def test_a_lifespan_that_does_not_want_to_be_cancelled_is_closed() -> None:
     events = []
 

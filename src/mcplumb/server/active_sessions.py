@@ -133,20 +133,21 @@ class LifespanRunner:
                 unused.set()
                 # A task of its own, because it goes on, and is bounded, even if this user does not wait for it.
                 self._ending = asyncio.create_task(self._end(task, within if opened.done() else 0.0))
+                self._ending.add_done_callback(self._has_ended)
                 await asyncio.shield(self._ending)
+
+    def _has_ended(self, _: asyncio.Task[None]) -> None:
+        self._ending = None
 
     async def _end(self, task: asyncio.Task[None], within: float) -> None:
         """Wait until the lifespan has ended, cancel it if it takes longer, and raise what its exit raised."""
         import asyncio
 
-        try:
-            if within:
-                await asyncio.wait((task,), timeout=within)
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,), timeout=_CANCEL_WAIT)
-        finally:
-            self._ending = None
+        if within:
+            await asyncio.wait((task,), timeout=within)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,), timeout=_CANCEL_WAIT)
         if not task.done():
             import logging
 
