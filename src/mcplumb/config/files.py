@@ -205,6 +205,8 @@ def locked(file: str) -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise ConfigError("another process has been changing it for too long.", file=file) from None
                 time.sleep(0.02)
+            except OSError as error:  # some network file systems have no locks
+                raise ConfigError(f"its folder cannot be locked: {error.strerror}.", file=file) from None
         yield
     finally:
         os.close(descriptor)  # releases the lock

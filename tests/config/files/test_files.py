@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -95,6 +96,15 @@ def test_nobody_waits_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(files, "_LOCK_TIMEOUT", 0.0)
     with locked(str(tmp_path / "f")), pytest.raises(ConfigError, match="changing it for too long"):
         locked(str(tmp_path / "f")).__enter__()
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ConfigError, match="its folder cannot be locked: No locks"), locked(str(tmp_path / "f")):
+        pass
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
