@@ -51,7 +51,8 @@ OLDER = tuple(
     for name in ("metadata-backcompat", "endpoint-fallback")
 )
 
-_STOP_SECONDS = 30
+#: Seconds for what is served to end: three replicas and their proxy, on a machine that is busy with other things.
+_STOP_SECONDS = 120
 
 SERVED = [sys.executable, str(HERE / "server.py"), "--port", "0"]
 _BRIDGE = """

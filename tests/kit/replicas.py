@@ -223,8 +223,7 @@ async def serve(command: Sequence[str]) -> None:
     async with running_replicas(command=command) as replicas:
         print(replicas.url, flush=True)
         await stopped.wait()
-        for replica in replicas.replicas:
-            replica.stop()
+        await asyncio.gather(*(asyncio.to_thread(replica.stop) for replica in replicas.replicas))
 
 
 if __name__ == "__main__":
