@@ -343,6 +343,21 @@ async def test_all_have_the_same_keys_and_rotate_them(monkeypatch: pytest.Monkey
         await until(lambda: one.keys[-1] == other.keys[-1] == [second, first])
 
 
+@pytest.mark.req("SCL-4")
+async def test_keys_that_the_store_has_lost_still_open_what_they_have_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when Redis restarts without its data. A replica that starts just then has a key of its own."""
+    monkeypatch.setattr(module, "_READ_KEYS", 0.05)
+    store = MemoryStore()
+    async with members(store) as (one, other):
+        await until(lambda: bool(one.keys and other.keys))
+        (first,) = one.keys[-1]
+        await store.remove("keys/state")
+        async with members(store, 1) as (new,):
+            await until(lambda: len(new.keys) > 0 and first in new.keys[-1])
+            await until(lambda: one.keys[-1] == other.keys[-1] == new.keys[-1])
+        assert all(first in keys for member in (one, other) for keys in member.keys)
+
+
 async def test_opened_twice_is_closed_twice() -> None:
     async with members(MemoryStore(), 1) as (one,):
         number = one.replica.number

@@ -144,6 +144,8 @@ class Replica:
         self._recent_from = 0
         self._inbox_at = 0
         self._reading: asyncio.Task[None] | None = None
+        #: The keys that seal request state, as they were last read.
+        self._state_keys: list[_StateKey] = []
         self._alive: dict[int, tuple[float, bool]] = {}
 
     # --- Start and end ---
@@ -496,17 +498,21 @@ class Replica:
     async def _renewed_keys(self) -> list[_StateKey]:
         while True:
             record = await self.store.get(_KEY)
-            keys = [] if record is None else _read_keys(record.value)
+            stored = [] if record is None else _read_keys(record.value)
+            # The store may have lost some, or all: what they have sealed is with clients still.
+            keys = stored + [key for key in self._state_keys if key not in stored]
             now = time.time()
             wanted = [key for key in keys if now - key.since < _SEAL_FOR + self._state_ttl + 4 * _READ_KEYS]
             if not wanted or now - max(key.since for key in wanted) >= _SEAL_FOR:
                 wanted.append(_StateKey(now, os.urandom(32)))
-            if wanted == keys:
+            if wanted == stored:
                 await self.store.touch(_KEY, ttl=_KEYS_TTL)
-                return keys
+                break
             version = 0 if record is None else record.version
             if await self.store.put(_KEY, _encode(wanted), version=version, ttl=_KEYS_TTL) is not None:
-                return wanted
+                break
+        self._state_keys = wanted
+        return wanted
 
 
 async def _forever(step: Callable[[], Coroutine[Any, Any, None]]) -> None:
