@@ -81,6 +81,29 @@ async def test_sentinel(redis: RedisServer) -> None:
         await check_store(asynccontextmanager(lambda: two_of(address)))
 
 
+@pytest.mark.req("SCL-4")
+async def test_a_primary_that_a_sentinel_replaces_is_left() -> None:
+    with running_redis() as old, running_redis() as new, running_redis("--sentinel") as sentinel:
+        new.command("REPLICAOF", "127.0.0.1", str(old.port))
+        sentinel.command("SENTINEL", "MONITOR", "main", "127.0.0.1", str(old.port), "1")
+        sentinel.command("SENTINEL", "SET", "main", "down-after-milliseconds", "500")
+        store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/main/0")
+        async with asyncio.timeout(BOUND):
+            while sentinel.command("SENTINEL", "REPLICAS", "main") != b"*1":  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.1)
+            assert await store.put("a/b", b"x", version=0, ttl=600) == 1
+            while new.command("EXISTS", "mcplumb:{a}:b") != b":1":  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.02)
+            old.kill()
+            version = None
+            while version is None:
+                with suppress(StoreUnavailable):
+                    version = await store.touch("a/b", ttl=600)
+                await asyncio.sleep(0.05)
+        assert version == 1
+        await store.close()
+
+
 async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while data := await reader.read(65536):
