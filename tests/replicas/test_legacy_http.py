@@ -366,3 +366,28 @@ async def test_an_answer_for_a_replica_without_an_inbox_is_not_swallowed() -> No
                     await asyncio.sleep(0.05)
             rest = [data async for _, data in found if data]
             assert "because" in rest[-1]["result"]["content"][0]["text"]
+
+
+@pytest.mark.req("SCL-4")
+async def test_a_message_for_a_stream_of_a_replica_without_an_inbox_is_not_refused_for_good() -> None:
+    """The same over HTTP+SSE, where 404 would end the session of the client."""
+    async with running_replicas(2) as replicas, peer(replicas) as client:
+        first, second = (replicas.url_of(number).removesuffix("/mcp") for number in range(2))
+        async with client.http.get(f"{first}/sse", headers={"Accept": "text/event-stream"}) as stream:
+            lines = aiter(stream.content)
+            while not (line := await anext(lines)).startswith(b"data:"):
+                pass
+            place = second + line.decode().removeprefix("data:").strip()
+            ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            inboxes = "\"return redis.call('DEL', unpack(redis.call('KEYS', '*:inbox')))\""
+            assert replicas.redis.command("EVAL", inboxes, "0") == b":2"
+            statuses = []
+            async with asyncio.timeout(PATIENCE):
+                while 202 not in statuses:
+                    async with client.http.post(place, json=ping) as posted:
+                        statuses.append(posted.status)
+                    await asyncio.sleep(0.05)
+                while not (line := await anext(lines)).startswith(b"data:"):
+                    pass
+            assert 404 not in statuses
+            assert b'"id":1' in line

@@ -139,7 +139,11 @@ class SseSessions:
             elif self._replica is not None and owner is not None:
                 told = _encode(_Told(ids[0], body, principal))
                 if not await self._replica.tell(owner, "sse", told):
-                    raise session_over()
+                    if await self._replica.is_gone(owner):
+                        raise session_over()
+                    raise StoreUnavailable(
+                        "The replica that has the stream of this session is not there. Try again later."
+                    )
         if isinstance(item, BadMessage):
             raise Refusal(400, ErrorDetail(item.code, item.reason), request_id=item.id)
         await request.respond(202)
