@@ -225,7 +225,9 @@ def test_every_way_leads_to_the_server() -> None:
 def test_help_has_the_options_in_three_parts() -> None:
     result = CliRunner().invoke(look, ["--help"], prog_name="mcplumb look")
     assert result.output.startswith("Usage: mcplumb look [OPTIONS] [WORDS]... -- COMMAND...\n")
-    own, server, everywhere = (result.output.index(f"\n{part}:\n") for part in ("Options", "The server", "Everywhere"))
+    own, server, everywhere = (
+        result.output.index(f"\n{part}:\n") for part in ("Options", "The server", "Global options")
+    )
     assert own < result.output.index("--own") < server < result.output.index("-s, --server") < everywhere
     assert result.output.index("--trace") > everywhere
     bare = CliRunner().invoke(server_command("bare")(lambda target: None), ["--help"])

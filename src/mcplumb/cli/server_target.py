@@ -414,7 +414,7 @@ class ServerCommand(BaseCommand):
         parts = (
             ("Options", [*self.own_params]),
             ("The server", self.server_params),
-            ("Everywhere", [*self.global_params, *filter(None, [self.get_help_option(ctx)])]),
+            ("Global options", [*self.global_params, *filter(None, [self.get_help_option(ctx)])]),
         )
         for title, params in parts:
             records = [record for param in params if (record := param.get_help_record(ctx)) is not None and record[1]]

@@ -26,7 +26,7 @@ __all__ = ["all_lists", "listen", "print_change", "say_subscribed"]
 @click.option("--tools", is_flag=True, help="Report changes of the list of tools.")
 @click.option("--prompts", is_flag=True, help="Report changes of the list of prompts.")
 @click.option("--resources", is_flag=True, help="Report changes of the list of resources.")
-@click.option("-n", "--count", type=click.IntRange(1), help="End after this many changes.")
+@click.option("-n", "--count", type=click.IntRange(1), metavar="NUMBER", help="End after this many changes.")
 @click.option("--json", "as_json", is_flag=True, help="Print each change as a JSON document, on one line.")
 async def listen(
     target: Target,

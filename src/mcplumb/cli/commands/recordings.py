@@ -32,7 +32,15 @@ _LONGEST_LINE = 500
 
 @click.command(cls=BaseCommand)
 @click.argument("folder", required=False)
-@click.option("-n", "--count", type=click.IntRange(1), default=30, show_default=True, help="List at most this many.")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    default=30,
+    show_default=True,
+    help="List at most this many.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the output as one JSON document.")
 def sessions(folder: str | None, count: int, *, as_json: bool) -> None:
     """List the recorded sessions.

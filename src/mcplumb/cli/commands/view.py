@@ -40,7 +40,13 @@ class _ViewCommand(ServerCommand):
 
 @click.command("view", cls=_ViewCommand)
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port of the page; by default a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    default=0,
+    help="The port of the page; by default a free one.",
+)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 async def view(target: Target | None, file: Path | None, *, port: int, no_browser: bool) -> None:
     """Watch sessions, and try a server, in the browser.
