@@ -27,7 +27,9 @@ from mcplumb import (
     Audio,
     Bridge,
     Client,
+    ClientCredentials,
     Context,
+    EnterpriseManaged,
     File,
     Group,
     Header,
@@ -35,8 +37,10 @@ from mcplumb import (
     Image,
     Introspection,
     JwtVerifier,
+    OAuth,
     Principal,
     Server,
+    WorkloadIdentity,
     connect,
     connect_all,
     errors,
@@ -229,6 +233,11 @@ def api(title: str, intro: str, *kinds: type) -> str:
 
 def class_section(kind: type) -> str:
     """Return a section for a class, with a heading for each public method and property."""
+    return class_head(kind) + members(kind)
+
+
+def class_head(kind: type) -> str:
+    """Return a section for a class whose methods are not for users: its signature and docstring."""
     text = f"\n## {kind.__name__}\n"
     if kind not in NOT_MADE and not getattr(kind, "_is_protocol", False) and kind.__module__.startswith("mcplumb"):
         made = inspect.signature(kind).replace(return_annotation=inspect.Signature.empty)
@@ -237,7 +246,7 @@ def class_section(kind: type) -> str:
     if kind is Config:
         said = comments(kind, r"self\.([a-z]\w*): ")
         text += "\n" + "".join(f"- `{name}`: {as_markdown(words)}\n" for name, words in said.items())
-    return text + members(kind)
+    return text
 
 
 def members(kind: type) -> str:
@@ -418,7 +427,8 @@ def source_type(kind: type, name: str) -> Any:
 def clients() -> str:
     """Return the page of the client API."""
     return (
-        f"# Clients\n\nImport functions from `mcplumb`, and the other names from `mcplumb.client`. The same without "
+        "# Clients\n\nImport functions, `Client`, `Group` and the ways to [sign in](../howto/sign-in.md) from "
+        "`mcplumb`, and the other names from `mcplumb.client`. The same without "
         f"`await` is in [mcplumb.sync](sync.md). The [tutorial](../tutorial/first-client.md) shows a client in use. "
         f"A default of `...` means that the setting of the client applies. {NOTE}\n"
         + function_section(connect)
@@ -435,6 +445,7 @@ def clients() -> str:
         + function_section(result_for_openai)
         + function_section(tools_for_anthropic)
         + function_section(result_for_anthropic)
+        + "".join(map(class_head, (OAuth, ClientCredentials, WorkloadIdentity, EnterpriseManaged)))
         + records(Change, Missed, RestartPolicy, StopLadder, EraWaits, ProcessExit, ClientStats)
     )
 

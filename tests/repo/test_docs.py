@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+import mcplumb
 from mcplumb import Client, Context, Group, Server, errors, sync, types
 from mcplumb.types import CallToolResult, Payload
 from tests.repo.source import ROOT
@@ -152,6 +153,11 @@ def test_the_reference_has_each_type() -> None:
     page = anchors(ROOT / "docs" / "reference" / "types.md")
     kinds = [name for name in types.__all__ if isinstance(getattr(types, name), type)]
     assert [name for name in kinds if issubclass(getattr(types, name), Payload) and slug(name) not in page] == []
+
+
+def test_the_reference_has_each_name_of_the_package() -> None:
+    found = set().union(*(anchors(page) for page in (ROOT / "docs" / "reference").glob("*.md")))
+    assert [name for name in mcplumb.__all__ if slug(name) not in found] == ["__version__", "sync"]
 
 
 def test_the_reference_has_config_files_and_errors() -> None:

@@ -91,7 +91,7 @@ class OAuth(Auth):
     """Sign in with a browser.
 
     * ``client_id``, ``client_secret``, ``issuer``: a client that was registered by hand, and where. Without them, the
-      client registers itself.
+      client registers itself as ``client_name``.
     * ``client_metadata_url``: the https address of the client's metadata document, which is its client_id at servers
       that support that. ``private_key``: in PEM, for a client that authenticates with a signed assertion.
     * ``scopes``: the scopes to request; None requests what the server asks for.
