@@ -180,6 +180,7 @@ async def opens_in_a_fork(command: list[str]) -> None:
         exit_code = 1
 
         async def use() -> int:
+            asyncio.get_running_loop().slow_callback_duration = 60  # as that of the host
             async with connecting as client:
                 await greet(client)
                 pid = client.process.pid
