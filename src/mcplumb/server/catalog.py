@@ -26,7 +26,6 @@ from mcplumb.errors import ToolError, UsageError
 from mcplumb.server.context import Context
 from mcplumb.server.results import Output, Structured, output_as_object, output_of, output_with_schema
 from mcplumb.server.schema.signature import Signature, header_schema, headers_in, inspect_function
-from mcplumb.server.uri_templates import UriTemplate, normalize_uri
 from mcplumb.types.base import Annotations, CacheScope, Icon
 from mcplumb.types.resources import Resource, ResourceTemplate
 from mcplumb.types.tools import Tool, ToolAnnotations
@@ -311,6 +310,8 @@ class ResourceEntry(Entry):
         ttl_ms: int | None,
         cache_scope: CacheScope | None,
     ) -> None:
+        from mcplumb.server.uri_templates import UriTemplate, normalize_uri  # a server of tools needs none
+
         template = UriTemplate(uri)
         kind = "resource template" if template.is_template else "resource"
         super().__init__(kind, uri, function, inspect_function(function, context=Context, strict=False))
@@ -577,6 +578,8 @@ class Catalog:
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
         """Return the resource with this URI, or the most specific matching template and its values; None if neither."""
+        from mcplumb.server.uri_templates import normalize_uri
+
         exact = self.resources.get(normalize_uri(uri))
         if exact is not None:
             return exact, {}

@@ -23,7 +23,6 @@ from mcplumb.server.catalog import (
 )
 from mcplumb.server.results import Structured
 from mcplumb.server.server_state import SharedState
-from mcplumb.server.uri_templates import normalize_uri
 from mcplumb.types.base import Annotations, CacheScope, Icon, Implementation
 from mcplumb.types.tools import ToolAnnotations
 
@@ -322,6 +321,8 @@ class Server:
         if self._catalog.templates.get(uri) is not None:
             self._catalog.templates.remove(uri)
         else:
+            from mcplumb.server.uri_templates import normalize_uri
+
             self._catalog.resources.remove(normalize_uri(uri))
 
     def resource_changed(self, uri: str) -> None:
