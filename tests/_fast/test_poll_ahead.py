@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import selectors
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 
 import pytest
 
+from mcplumb._fast.eager_tasks import TaskStarter
 from mcplumb._fast.poll_ahead import PollAhead, poll_ahead_on
 from mcplumb.transports.fd_connection import WatchedSource
 from tests.kit.leaks import leaves_nothing
@@ -259,3 +263,19 @@ def test_a_loop_that_is_turned_in_another_way_has_to_turn() -> None:
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(main())
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="Asking for the dict of an object does not slow it down here.")
+async def test_the_attributes_of_the_loop_stay_where_python_finds_them_fast() -> None:
+    loop = asyncio.get_running_loop()
+    assert poll_ahead_on(loop) is poll_ahead_on(loop)
+    await start_task(loop)
+    assert not any(type(held) is dict and "_ready" in held for held in gc.get_referents(loop))
+
+
+async def start_task(loop: asyncio.AbstractEventLoop) -> None:
+    """Let a callback start a task, as a connection does."""
+    started = loop.create_future()
+    coroutine = asyncio.sleep(0)
+    loop.call_soon(lambda: started.set_result(TaskStarter(loop).start(coroutine, copy_context())))
+    await (await started)

@@ -54,33 +54,35 @@ else:
     class TaskStarter:
         """Starts tasks in one event loop. It belongs to the loop's thread, and works while the loop runs."""
 
-        __slots__ = ("_loop", "_names", "_step")
+        __slots__ = ("_is_on", "_loop", "_step")
 
         _step: Callable[[], object]
 
-        def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        def __init__(self, loop: Any) -> None:
             self._loop = loop
-            #: The attributes of the loop; None where tasks start a turn later.
-            self._names: dict[str, Any] | None = vars(loop) if _IS_ON and is_proven_on(loop) else None
+            #: Whether tasks start at once, and not a turn later.
+            self._is_on = _IS_ON and is_proven_on(loop)
 
         def start(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> Task[Any]:
             """Return a task for the coroutine, in this context, which has run as far as it can without waiting.
 
             Often it is done already. Called from within another task, its first step comes a turn later.
             """
-            names = self._names
-            if names is None:
-                return self._loop.create_task(coroutine, name=_NAME, context=context)
-            names["call_soon"] = self._catch
+            loop = self._loop
+            task: Task[Any]
+            if not self._is_on:
+                task = loop.create_task(coroutine, name=_NAME, context=context)
+                return task
+            loop.call_soon = self._catch
             try:
-                task: Task[Any] = Task(coroutine, loop=self._loop, name=_NAME, context=context)
+                task = Task(coroutine, loop=loop, name=_NAME, context=context)
             finally:
-                del names["call_soon"]
+                del loop.call_soon
             step = self._step
             try:
                 context.run(step)
             except RuntimeError:  # another task is running, and two cannot run at once
-                self._loop.call_soon(step, context=context)
+                loop.call_soon(step, context=context)
             return task
 
         def _catch(self, step: Callable[[], object], *, context: Context) -> None:

@@ -101,8 +101,9 @@ def poll_ahead_on(loop: asyncio.AbstractEventLoop) -> PollAhead | None:
         return None
     if type(loop._selector) is not selectors.EpollSelector:  # type: ignore[attr-defined]
         return None
-    names = vars(loop)
-    if _NAME not in names:
-        names[_NAME] = PollAhead(loop)
-    found: PollAhead = names[_NAME]
+    # Without ``vars``: an object whose dict has been asked for has slow attributes for good.
+    found: PollAhead | None = getattr(loop, _NAME, None)
+    if found is None:
+        found = PollAhead(loop)
+        setattr(loop, _NAME, found)
     return found
