@@ -134,7 +134,7 @@ class Endpoint:
 
     def received(self, item: Any, batch: BatchAnswers | None = None) -> None:
         """Handle a `Message`, `BadMessage` or `Batch` of the peer; a message may be part of a batch."""
-        kind = item.__class__
+        kind = type(item)
         if kind is Request:
             needs_care = self._is_held_back
             if needs_care and not self._may_accept(item, batch):

@@ -35,6 +35,8 @@ _encode = msgspec.json.Encoder().encode
 _NEWLINE = ord("\n")
 _RETURN = ord("\r")
 _SPACE = ord(" ")
+#: A chunk without a newline, as ``partition`` returns it.
+_NO_LINE = (b"", b"", b"")
 
 #: Called with each line, without its newline, as it is received or queued; of an over-long line, with the beginning.
 Trace: TypeAlias = Callable[[Literal["in", "out"], bytes], None]
@@ -258,18 +260,13 @@ class LineConnection(Backpressure):
             size = len(chunk)
             self._bytes_in += size
             splitter = self._splitter
-            if (
-                1 < size <= splitter.longest_whole
-                and chunk[-1] == _NEWLINE
-                and chunk[-2] > _SPACE
-                and _NEWLINE not in (line := chunk[:-1])
-                and self._trace is None
-            ):
-                # One whole line with nothing to strip: the usual result of a read while one message is awaited. Found
-                # by its bytes: ``find`` and ``endswith`` parse their arguments, which takes longer than their search.
+            # ``find`` and ``endswith`` parse their arguments, which takes longer than their search.
+            line, newline, rest = chunk.partition(b"\n") if size <= splitter.longest_whole else _NO_LINE
+            if newline and not rest and line and line[-1] > _SPACE and self._trace is None:
+                # One whole line with nothing to strip: the usual result of a read while one message is awaited.
                 self._lines_in += 1
                 item = decode_line(line, True, self._max_batch, self._expect)
-                if item.__class__ is BadMessage:
+                if type(item) is BadMessage:
                     self._bad_lines += 1
                 delivery.is_of_one = True
                 self._received(item)
@@ -288,14 +285,15 @@ class LineConnection(Backpressure):
             delivery.is_of_one = False
             if delivery.writers is writers:
                 delivery.writers = None
-                try:
-                    for each in writers:
-                        each._flush()
-                except BaseException:
-                    # The others have been promised this flush; it does no harm to those that have had it.
-                    for each in writers:
-                        self._loop.call_soon(each._flush)
-                    raise
+                if writers:
+                    try:
+                        for each in writers:
+                            each._flush()
+                    except BaseException:
+                        # The others have been promised this flush; it does no harm to those that have had it.
+                        for each in writers:
+                            self._loop.call_soon(each._flush)
+                        raise
         return count
 
     def _pass_on(self) -> None:
