@@ -45,10 +45,11 @@ PARTS: dict[str, Callable[[Lineup], Part]] = {
     "bridge": bridge.run,
     "tap": tap.run,
     "growth": growth.run,
+    "profiles": profiles.run,
     "tricks": tricks.run,
 }
 #: What takes long, and runs if it is named, or with the peers.
-LONG = {"growth"}
+LONG = {"growth", "profiles"}
 #: What is for working on the tricks, and runs if it is named.
 NAMED = {"tricks"}
 #: What needs no figures that only Linux gives.
@@ -60,7 +61,7 @@ def main() -> int:
     arguments.add_argument(
         "part",
         nargs="*",
-        help=f"of {', '.join(PARTS)}: all if none is named; or behaviour, replicas, profiles, or page",
+        help=f"of {', '.join(PARTS)}: all if none is named; or behaviour, replicas, or page",
     )
     arguments.add_argument("--peers", action="store_true", help="measure other libraries, too, and install them first")
     given = arguments.parse_args()
@@ -71,8 +72,6 @@ def main() -> int:
             behaviour.run()
         case ["replicas"]:
             replicas.run()
-        case ["profiles"]:
-            profiles.main()
         case chosen if unknown := sorted(set(chosen) - set(PARTS)):
             arguments.error(f"there is no part {', '.join(unknown)}: the parts are {', '.join(PARTS)}")
         case chosen:

@@ -147,6 +147,12 @@ def shown_beginnings(results: Results) -> str:
     return tabled(lines)
 
 
+def shown_profiles(results: Results) -> str:
+    """Return what the servers of other SDKs spend their time with."""
+    rows = results.parts.get("profiles", Part()).rows
+    return tabled([["", "share"], *([row.name, row.measure] for row in rows)])
+
+
 def figures_of(
     results: Results, names: Sequence[str], shown: Mapping[str, tuple[str, str, str]]
 ) -> Iterator[list[str]]:
@@ -209,6 +215,7 @@ SECTIONS: dict[str, Callable[[Results], str]] = {
     "headline": shown_headline,
     "libraries": shown_libraries,
     "beginnings": shown_beginnings,
+    "profiles": shown_profiles,
     "aims": shown_aims,
     "peers": shown_peers,
     "growth": shown_growth,

@@ -1,7 +1,7 @@
 """Where the servers of the Go and of the Rust SDK spend their time, by the profilers of their languages.
 
 A share is of the CPU time (Go, by pprof) or of the instructions (Rust, by callgrind) of a server that answers calls of
-``echo``, 64 in flight, in the modern era, on one core. The page *Choosing* says what comes of it.
+``echo``, 64 in flight, in the modern era, on one core. The page *Choosing* shows them, and says what comes of it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import TypeAlias
 
 from bench.driver import ENVIRONMENT, Driven, launched
 from bench.environments import CONTENDERS, NotInstalled, build_go, rust_program
-from bench.lineup import GO, RUST
+from bench.lineup import GO, RUST, Lineup
 from bench.loads import WINDOW
 from bench.machine import pinned
+from bench.measure import Row, show
+from bench.results import Part
 from bench.traffic import MODERN, Calls
-from tests.interop.environments import run
+from tests.interop.environments import run as run_program
 
-__all__ = ["main", "shares_of_functions", "shares_of_stacks"]
+__all__ = ["run", "shares_of_functions", "shares_of_stacks"]
 
 #: callgrind makes a program slower by a factor of fifty or so.
 GO_CALLS, RUST_CALLS = 30_000, 3_000
@@ -32,20 +34,21 @@ PATIENCE = 600.0
 Work: TypeAlias = Mapping[str, str]
 GO_WORK: Work = {
     "decoding JSON": r"/internal/json\.Unmarshal$",
-    "- of which making a buffer to read it from": r"encoding/json\.\(\*Decoder\)\.readValue$",
+    "making buffers for that": r"encoding/json\.\(\*Decoder\)\.readValue$",
     "collecting garbage, in the background": r"^runtime\.gcBgMarkWorker$",
     "the tool, with the check of its arguments": r"/mcp\.\(\*Server\)\.callTool$",
 }
 RUST_WORK: Work = {
     "decoding messages": r"JsonRpcMessage<.*> as .*Deserialize>::deserialize\b",
-    "- of which trying the kinds of requests": r"Deserialize for rmcp::model::ClientRequest>::deserialize\b",
-    "- of which errors for kinds that do not fit": r"<serde_json::error::Error as .*Error>::custom\b",
+    "trying the kinds of requests": r"Deserialize for rmcp::model::ClientRequest>::deserialize\b",
+    "making the errors of kinds that do not fit": r"<serde_json::error::Error as .*Error>::custom\b",
     "handling the requests": r"<impl rmcp::service::Service<.*> for .*>::handle_request\b",
 }
 
 
-def main() -> None:
-    """Print what each server spends its time with."""
+def run(_: Lineup) -> Part:
+    """What each server spends its time with."""
+    rows = []
     for name, calls, profile in ((GO, GO_CALLS, _profile_go), (RUST, RUST_CALLS, _profile_rust)):
         try:
             # As in the tables of calls on one core.
@@ -54,9 +57,10 @@ def main() -> None:
         except NotInstalled as error:
             print(f"==> {name} is left out: {error}")
             continue
-        print(f"==> {name}: what its server does for {calls:,} calls of echo, {WINDOW} in flight")
-        for what, share in shares.items():
-            print(f"  {what:<50} {share:4.0%}", flush=True)
+        found = [Row(what, f"{share:.0%}", share) for what, share in shares.items()]
+        show(f"{name}: what its server does for {calls:,} calls of echo, {WINDOW} in flight", found)
+        rows += [row._replace(name=f"{name}: {row.name}") for row in found]
+    return Part(rows=rows)
 
 
 def _profile_go(folder: Path, calls: int) -> dict[str, float]:
@@ -68,7 +72,7 @@ def _profile_go(folder: Path, calls: int) -> dict[str, float]:
         _answer(Driven(process, MODERN, 0), calls)
         process.send_signal(signal.SIGUSR1)
         process.wait()
-    return shares_of_stacks(run("go", "tool", "pprof", "-traces", str(program), str(profile)), GO_WORK)
+    return shares_of_stacks(run_program("go", "tool", "pprof", "-traces", str(program), str(profile)), GO_WORK)
 
 
 def _profile_rust(folder: Path, calls: int) -> dict[str, float]:
@@ -81,7 +85,9 @@ def _profile_rust(folder: Path, calls: int) -> dict[str, float]:
         _answer(server, calls)
         server.finish()
         process.wait()
-    return shares_of_functions(run("callgrind_annotate", "--inclusive=yes", "--threshold=100", str(profile)), RUST_WORK)
+    return shares_of_functions(
+        run_program("callgrind_annotate", "--inclusive=yes", "--threshold=100", str(profile)), RUST_WORK
+    )
 
 
 def _answer(server: Driven, calls: int) -> None:

@@ -39,6 +39,8 @@ def test_where_to_think_twice() -> None:
     assert TYPESCRIPT in memory[-2:]
     assert set(large[:2]) == {GO, TYPESCRIPT}
     assert calls[:3] == [FASTMCP, OFFICIAL, GO]
+    of_go = {row.name: row.ratio for row in KEPT.parts["profiles"].rows if row.name.startswith(GO)}
+    assert max(of_go, key=lambda what: of_go[what]) == f"{GO}: decoding JSON"
 
 
 def test_where_the_differences_come_from() -> None:
