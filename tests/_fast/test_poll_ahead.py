@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import selectors
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
 
 import pytest
 
-from mcplumb._fast.eager_tasks import TaskStarter
 from mcplumb._fast.poll_ahead import PollAhead, poll_ahead_on
 from mcplumb.transports.fd_connection import WatchedSource
 from tests.kit.leaks import leaves_nothing
@@ -266,16 +264,24 @@ def test_a_loop_that_is_turned_in_another_way_has_to_turn() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="Asking for the dict of an object does not slow it down here.")
-async def test_the_attributes_of_the_loop_stay_where_python_finds_them_fast() -> None:
+def test_the_attributes_of_the_loop_stay_where_python_finds_them_fast() -> None:
+    # In a process of its own: all loops of a process share what they know of their attributes.
+    program = """
+import asyncio, gc
+from contextvars import copy_context
+from mcplumb._fast.eager_tasks import TaskStarter
+from mcplumb._fast.poll_ahead import poll_ahead_on
+
+async def main():
     loop = asyncio.get_running_loop()
     assert poll_ahead_on(loop) is poll_ahead_on(loop)
-    await start_task(loop)
-    assert not any(type(held) is dict and "_ready" in held for held in gc.get_referents(loop))
-
-
-async def start_task(loop: asyncio.AbstractEventLoop) -> None:
-    """Let a callback start a task, as a connection does."""
     started = loop.create_future()
-    coroutine = asyncio.sleep(0)
-    loop.call_soon(lambda: started.set_result(TaskStarter(loop).start(coroutine, copy_context())))
+    # A callback starts a task, as a connection does.
+    loop.call_soon(lambda: started.set_result(TaskStarter(loop).start(asyncio.sleep(0), copy_context())))
     await (await started)
+    print(any(type(held) is dict and "_ready" in held for held in gc.get_referents(loop)))
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout == "False\n"

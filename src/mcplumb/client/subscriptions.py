@@ -75,8 +75,6 @@ class Changes:
         meta: Mapping[str, Any] | None = None,
     ) -> None:
         self.wanted = wanted
-        #: The ``_meta`` of the request for a modern subscription, in addition to that of the connection.
-        self.meta = meta
         #: Seconds to wait for each response of the server.
         self.timeout = timeout
         #: The part of ``wanted`` that the server honours; None until it has acknowledged.
@@ -86,6 +84,8 @@ class Changes:
         #: The error that ended the subscription, if any.
         self.error: McplumbError | None = None
         self._source = source
+        #: The ``_meta`` of the request for a modern subscription, in addition to that of the connection.
+        self._meta = meta
         self._queue: deque[Change | Missed] = deque()
         self._arrived = asyncio.Event()
         #: Whether the subscription has ended.
@@ -237,7 +237,7 @@ class ModernSubscriptions:
 
     def _start(self, changes: Changes) -> _Stream:
         session = self._session
-        call, answer = session.open(_METHOD, {"notifications": changes.wanted}, changes.meta)
+        call, answer = session.open(_METHOD, {"notifications": changes.wanted}, changes._meta)
         subscription = self._listener.open(call.id, changes.wanted)
         stream = _Stream(changes, subscription, call, asyncio.get_running_loop().create_future())
         self._streams[subscription] = stream
