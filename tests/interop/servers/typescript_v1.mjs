@@ -194,11 +194,20 @@ function addMore(server) {
   server.server.setRequestHandler(Echo, ({ params }) => ({ echo: params.text }));
 }
 
+// The ids of the example's store end with a random word, so it replays events of the same millisecond in any order.
+class OrderedEventStore extends InMemoryEventStore {
+  #stored = 0;
+
+  generateEventId(streamId) {
+    return `${streamId}_${String(this.#stored++).padStart(10, "0")}`;
+  }
+}
+
 async function openSession(isJson) {
   const transport = new StreamableHTTPServerTransport({
     sessionIdGenerator: randomUUID,
     enableJsonResponse: isJson,
-    eventStore: new InMemoryEventStore(),
+    eventStore: new OrderedEventStore(),
     onsessioninitialized: (id) => sessions.set(id, transport),
     onsessionclosed: (id) => sessions.delete(id),
   });

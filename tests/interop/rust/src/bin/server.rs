@@ -7,6 +7,7 @@
 
 use std::{
     borrow::Cow,
+    collections::VecDeque,
     error::Error,
     fs,
     path::Path,
@@ -57,8 +58,9 @@ struct State {
     is_modern: bool,
     page: Mutex<String>,
     has_bar: AtomicBool,
-    /// For modern subscriptions.
+    /// For modern subscriptions, and what those that are accepted will receive.
     changes: broadcast::Sender<Change>,
+    accepted: Mutex<VecDeque<broadcast::Receiver<Change>>>,
     /// The legacy clients, and those that subscribe to the notes.
     peers: Mutex<Vec<Peer<RoleServer>>>,
     subscribers: Mutex<Vec<Peer<RoleServer>>>,
@@ -393,11 +395,14 @@ impl ServerHandler for Inn {
     // --- Changes ---
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        // The SDK acknowledges the subscription before it calls `listen`, and a change may come in between.
+        self.0.accepted.lock().unwrap().push_back(self.0.changes.subscribe());
         Some(requested.clone())
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let mut changes = self.0.changes.subscribe();
+        let accepted = self.0.accepted.lock().unwrap().pop_front();
+        let mut changes = accepted.unwrap_or_else(|| self.0.changes.subscribe());
         loop {
             let change = tokio::select! {
                 () = context.cancelled() => return Ok(()),
@@ -434,6 +439,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         page: Mutex::new("Bring a coat.".to_owned()),
         has_bar: AtomicBool::new(false),
         changes: broadcast::Sender::new(100),
+        accepted: Mutex::default(),
         peers: Mutex::default(),
         subscribers: Mutex::default(),
     }));
