@@ -15,7 +15,7 @@ from tests.browser.recordings import Story, header, weather
 from tests.view.workbench.bench import SERVER
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-browser")
 from playwright.sync_api import expect
@@ -180,6 +180,27 @@ def test_the_details_scroll_and_close_by_keyboard(page: Page, serve: Serve, fold
     expect(page.locator(".detail")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator(".detail")).to_be_hidden()
+
+
+def test_the_details_close_by_keyboard_while_they_load(page: Page, serve: Serve, folder: Path) -> None:
+    weather().write(header("weather", now=time.time() - 300), folder)
+    page.goto(serve())
+    page.locator(".vlist-row").filter(has_text="Bergen").first.click()
+    detail = page.locator(".detail")
+    expect(detail.locator('[role="tree"]').first).to_contain_text("Bergen")
+    held: list[Route] = []
+    page.route("**/records/*", lambda route: held.append(route))  # noqa: PLW0108 - playwright marks what it is given
+    page.keyboard.press("j")
+    page.get_by_role("button", name="Close the details").focus()
+    expect(detail).to_have_attribute("aria-busy", "true")
+    for _ in range(2):  # the request and its answer
+        while not held:
+            page.wait_for_timeout(10)
+        held.pop().continue_()
+    expect(detail.locator('[role="tree"]').first).to_contain_text("Paris")
+    expect_focus(page, ".detail-close")
+    page.keyboard.press("Enter")
+    expect(detail).to_be_hidden()
 
 
 def test_rows_are_read_out_as_they_look(page: Page, serve: Serve, folder: Path) -> None:

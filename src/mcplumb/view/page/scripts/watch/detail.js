@@ -38,7 +38,10 @@ export class Detail {
     this.model = model;
     this.goTo = goTo;
     this.closeButton = el("button", { type: "button", class: "quiet detail-close", "aria-label": "Close the details", title: "Close (Esc)", onclick: onclose }, "✕");
-    this.head = el("div", { class: "detail-head" });
+    this.title = el("h2");
+    this.facts = el("p", { class: "detail-facts" });
+    // The button stays in its place, whatever is shown beside it: one that is moved loses the focus.
+    this.head = el("div", { class: "detail-head" }, this.title, this.facts, this.closeButton);
     this.outcome = el("span");
     this.tabs = new Tabs("Parts of the message");
     this.element = el("div", { class: "detail", "aria-label": `Message of ${session}`, role: "region" });
@@ -98,20 +101,15 @@ export class Detail {
   /** @param {Row} row */
   #showHead(row) {
     this.outcome = el("span");
+    fill(this.title, titleOf(row), row.name ? el("span", { class: "detail-name" }, row.name) : null);
     fill(
-      this.head,
-      el("h2", null, titleOf(row), row.name ? el("span", { class: "detail-name" }, row.name) : null),
-      el(
-        "p",
-        { class: "detail-facts" },
-        row.sender ? `from the ${row.sender} · ` : "",
-        `at ${clock(row.t)} s`,
-        row.id === undefined ? "" : ` · id ${JSON.stringify(row.id)}`,
-        row.kind === "call" ? " · " : "",
-        row.kind === "call" ? this.outcome : "",
-        row.exchange === undefined ? "" : ` · exchange ${row.exchange}`,
-      ),
-      this.closeButton,
+      this.facts,
+      row.sender ? `from the ${row.sender} · ` : "",
+      `at ${clock(row.t)} s`,
+      row.id === undefined ? "" : ` · id ${JSON.stringify(row.id)}`,
+      row.kind === "call" ? " · " : "",
+      row.kind === "call" ? this.outcome : "",
+      row.exchange === undefined ? "" : ` · exchange ${row.exchange}`,
     );
     this.showOutcome();
     if (this.element.firstChild !== this.head) fill(this.element, this.head, this.tabs.element);
