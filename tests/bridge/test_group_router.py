@@ -64,6 +64,24 @@ async def client_of(bridge: Bridge, era: str, **options: Any) -> AsyncIterator[C
         yield client
 
 
+@pytest.mark.req("GRP-1")
+@pytest.mark.parametrize("kind", ["unix", "tcp", "http"])
+async def test_a_bridge_is_not_one_of_its_own_servers(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = {"unix": f"unix:{tmp_path / 's'}", "tcp": "tcp://127.0.0.1:0", "http": "http://127.0.0.1:0/mcp"}[kind]
+    bridge = Bridge({"notes": notes(MODERN)})
+    for _ in range(2):
+        async with serving(bridge, place) as (address,):
+            await bridge.update({"notes": notes(MODERN), "me": address.replace("127.0.0.1", "localhost")})
+            async with connect(address) as client:
+                assert "notes_add" in [tool.name for tool in await client.list_tools()]
+                assert "cannot be used at the moment: me." in (client.instructions or "")
+            assert bridge.health["me"] == "failed"
+            assert "is this bridge itself" in caplog.text
+            await bridge.update({"notes": notes(MODERN)})
+
+
 @eras
 @backs
 @pytest.mark.req("GRP-1")

@@ -28,7 +28,7 @@ from mcplumb.protocol.group_routing import GroupNames, group_prefix
 from mcplumb.rpc.observed_endpoint import combined
 from mcplumb.server.server import Server
 from mcplumb.server.server_session import ServerSession
-from mcplumb.transports.address import HttpAddress, read_address
+from mcplumb.transports.address import Address, HttpAddress, UnixAddress, read_address
 from mcplumb.version import __version__
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ _SHARES = ("auto", "always", "never")
 #: gets those that it can use.
 _STARTED_ONLY = ("env", "inherit_env", "cwd", "stderr")
 _HTTP_ONLY = ("headers", "token", "auth", "proxy", "http_sse")
+#: Hosts by which a process reaches a listener of its own machine, and those that listen for them.
+_OWN_HOSTS = frozenset(("localhost", "127.0.0.1", "::1", "0.0.0.0", "::"))  # noqa: S104 - compared, not bound
 
 
 class Updated(msgspec.Struct, frozen=True):
@@ -142,6 +144,8 @@ class Bridge:
         self._watch, self._reload = [os.fspath(file) for file in watch], reload
         #: By these, changes are noticed, also those from before it runs.
         self._stamps = _stamps(self._watch)
+        #: Where it serves: it must not be one of its own servers.
+        self._own_addresses: list[Address | None] = []
         self._sign_in = sign_in
         self._connect_options = {"limits": limits, **connect_options}
         self._new_pool = partial(ServerPool, share=share, idle=idle, max_instances=max_servers)
@@ -184,7 +188,8 @@ class Bridge:
         on_ready: OnReady | None = None,
     ) -> None:
         """Serve until SIGINT or SIGTERM, at any number of addresses; by default on stdio. See ``Server.run``."""
-        self._front.run(*addresses, log_format=log_format, trace=trace, tls=tls, http=http, on_ready=on_ready)
+        ready = partial(self._opened, on_ready)
+        self._front.run(*addresses, log_format=log_format, trace=trace, tls=tls, http=http, on_ready=ready)
 
     async def serve(
         self,
@@ -194,7 +199,7 @@ class Bridge:
         on_ready: OnReady | None = None,
     ) -> None:
         """Serve inside a running event loop, until ``stop`` or cancellation. See ``Server.serve``."""
-        await self._front.serve(*addresses, tls=tls, http=http, on_ready=on_ready)
+        await self._front.serve(*addresses, tls=tls, http=http, on_ready=partial(self._opened, on_ready))
 
     def asgi(self, http: HttpOptions | None = None) -> HttpApp:
         """Return an ASGI application that serves the bridge over HTTP."""
@@ -280,6 +285,7 @@ class Bridge:
             yield
         finally:
             self._is_running = False
+            self._own_addresses.clear()
             watching.cancel()
             self.parked_calls.close()
             if self._remote_calls is not None:
@@ -306,6 +312,12 @@ class Bridge:
                     if names:
                         _logger.info("Servers %s: %s.", what, ", ".join(names))
 
+    def _opened(self, on_ready: OnReady | None, address: str) -> None:
+        """Remember an address at which the bridge serves, and pass it on."""
+        self._own_addresses.append(read_address(address))
+        if on_ready is not None:
+            on_ready(address)
+
     def _pool_of(self, name: str) -> ServerPool:
         return self._new_pool(name, partial(self._open, self.servers[name], name))
 
@@ -326,6 +338,8 @@ class Bridge:
         options = dict(self._connect_options)
         place = target.connect_arguments()[0] if isinstance(target, ConfigEntry) else target
         address = read_address(place) if isinstance(place, str) else None
+        if any(_is_same_place(address, own) for own in self._own_addresses):
+            raise UsageError(f"{address} is this bridge itself, which would wait for itself without end.")
         if self._is_group:
             is_command = address is None and isinstance(place, str | os.PathLike | Sequence)
             unused = (() if is_command else _STARTED_ONLY, () if isinstance(address, HttpAddress) else _HTTP_ONLY)
@@ -387,6 +401,15 @@ def _are_same(server: Any, other: Any) -> bool:
     if isinstance(server, McplumbError) and isinstance(other, McplumbError):
         return str(server) == str(other)
     return bool(server == other)
+
+
+def _is_same_place(address: Address | None, own: Address | None) -> bool:
+    """Return whether whoever connects to an address reaches a listener with the other one."""
+    if isinstance(address, UnixAddress) and isinstance(own, UnixAddress):
+        return os.path.realpath(address.path) == os.path.realpath(own.path)
+    if isinstance(address, UnixAddress | None) or isinstance(own, UnixAddress | None) or type(address) is not type(own):
+        return False
+    return address.port == own.port and (address.host == own.host or {address.host, own.host} <= _OWN_HOSTS)
 
 
 def _check_names(servers: Mapping[str, Any]) -> None:
