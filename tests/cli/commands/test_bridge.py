@@ -239,6 +239,23 @@ def test_entries_that_are_disabled_or_broken_are_left_out(folder: Path) -> None:
     assert (done.code, "No server is enabled in the config files" in done.err) == (2, True), done
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_bridge_in_its_own_config_does_not_start_itself_without_end(folder: Path, depth: int) -> None:
+    # Two files whose bridges start each other, or one file whose bridge starts itself.
+    files = [folder / f"servers{number}.json" for number in range(depth)]
+    for file, other in zip(files, files[1:] + files[:1], strict=True):
+        servers = {
+            "all": {"command": PYTHON, "args": ["-m", "mcplumb", "bridge", "--config", str(other)]},
+            "ada": {"command": PYTHON, "args": [str(folder / "server.py"), "ada"]},
+        }
+        file.write_text(json.dumps({"mcpServers": servers}))
+    with bridging(folder, "--config", str(files[0]), "--http", "127.0.0.1:0") as reading:
+        with sync.connect(address_in(reading)) as client:
+            tools = [tool.name for tool in client.list_tools()]
+        reading.wait_for("is this bridge, which would start itself without end.")
+    assert tools == ["all_" * number + "ada_greet" for number in reversed(range(depth))]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

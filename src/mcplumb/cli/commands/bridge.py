@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from mcplumb.cli.command_group import pop_values
 from mcplumb.cli.command_runner import GlobalOptions, global_options
@@ -28,8 +30,12 @@ from mcplumb.server.stderr_logs import LogFormat
 if TYPE_CHECKING:
     from mcplumb.bridge.bridge import Bridge
     from mcplumb.bridge.server_pool import Share
+    from mcplumb.config import ConfigError, ServerEntry
 
 __all__ = ["bridge"]
+
+#: The environment variable by which a bridge knows the entries of config files for which bridges have started it.
+_STARTED_FOR = "MCPLUMB_BRIDGE_ENTRIES"
 
 
 class _BridgeCommand(ServerCommand):
@@ -151,16 +157,42 @@ def bridge(
 def _group(names: tuple[str, ...], config: str | None, *, yes: bool, **options: Any) -> Bridge:
     """Return a bridge over several servers of config files, which follows changes of the files."""
     from mcplumb.bridge.bridge import Bridge
-    from mcplumb.cli.commands.servers import find_entries
     from mcplumb.config import ConfigError
 
-    found = find_entries(names, config, yes=yes)
+    found = _entries(names, config, yes=yes)
     if not found:
         raise UsageError("No server is enabled in the config files. Add one with: mcplumb add NAME -- COMMAND")
     files = {entry.file if isinstance(entry, ConfigError) else entry.source for entry in found.values()}
     # There may be no user to answer when a file changes.
-    reload = partial(find_entries, names, config, yes=yes, ask=False)
+    reload = partial(_entries, names, config, yes=yes, ask=False)
     return Bridge(found, watch=sorted(files), reload=reload, **options)
+
+
+def _entries(
+    names: tuple[str, ...], config: str | None, *, yes: bool, ask: bool = True
+) -> dict[str, ServerEntry | ConfigError]:
+    """Return the servers with these names, or all that are not disabled.
+
+    Raises `UsageError` if one of them is the entry for which a bridge has started this one: it would start itself
+    without end.
+    """
+    from mcplumb.cli.commands.servers import find_entries
+    from mcplumb.config import ConfigError
+
+    started_for = os.environ.get(_STARTED_FOR, "").split()
+    found = find_entries(names, config, yes=yes, ask=ask)
+    for name, entry in found.items():
+        if isinstance(entry, ConfigError) or entry.url is not None:
+            continue
+        digest = hashlib.sha256(f"{os.path.realpath(entry.source)}\0{entry.name}".encode(errors="surrogateescape"))
+        key = digest.hexdigest()[:16]
+        if key in started_for:
+            raise UsageError(
+                f"The entry {name!r} of {entry.source} is this bridge, which would start itself without end. Name the "
+                "servers that it is to serve, or put it into another file."
+            )
+        found[name] = msgspec.structs.replace(entry, env={**entry.env, _STARTED_FOR: " ".join([*started_for, key])})
+    return found
 
 
 def _folder(path: str) -> Path:
