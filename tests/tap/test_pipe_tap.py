@@ -28,6 +28,7 @@ from tests.tap.tapping import (
     python,
     read_line,
     recorder_of,
+    records_of,
     run_tapped,
     said_by,
     tap_command,
@@ -604,6 +605,28 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
         return found
 
     blocking_until(lambda: left() == [], "all processes to end", left)
+
+
+@pytest.mark.req("TAP-2")
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM])
+def test_a_signal_to_the_group_in_the_first_moment_leaves_the_recorder_alone(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave = os.setsid
+
+    def signalled_before() -> None:
+        os.kill(os.getpid(), number)
+        leave()
+
+    monkeypatch.setattr(os, "setsid", signalled_before)
+    link = RecorderLink(RecorderOptions(["x"], place=str(tmp_path / "a")))
+    link.put(CLIENT, memoryview(b"one\n"), time.monotonic_ns())
+    complete_text(tmp_path / "a", "one")
+    link.close()
+    os.waitpid(-1, 0)
+    records = records_of(tmp_path / "a")
+    assert [record.text for record in records if record.text is not None] == ["one"]
+    assert [record for record in records if record.event == "restart"] == []
 
 
 @pytest.mark.req("TAP-2")

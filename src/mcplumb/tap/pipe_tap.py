@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from typing import NoReturn
 
-from mcplumb.tap.recorder_link import CLIENT, SERVER, STDERR, RecorderLink
+from mcplumb.tap.recorder_link import CLIENT, PASSED_ON, SERVER, STDERR, RecorderLink
 
 __all__ = ["run_pipe_tap"]
 
@@ -34,8 +34,6 @@ _LARGE = 1024 * 1024
 _FIRST_FREE = 3
 #: The exit code of all commands if there is no server.
 _NOT_STARTED = 3
-#: The signals that are passed on to the server.
-_PASSED_ON = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGWINCH")
 #: Seconds that a signal to a whole process group may take from its first member to its last.
 _GROUP_DELAY = 0.005
 
@@ -97,7 +95,7 @@ class _PipeTap:
         signal.signal(signal.SIGCHLD, _ignore)
         # The host may have blocked SIGCHLD, and masks are inherited. The server gets the host's mask.
         mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD,))
-        numbers = [getattr(signal, name) for name in _PASSED_ON]
+        numbers = [getattr(signal, name) for name in PASSED_ON]
         ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
         for number in numbers:
             if number not in ignored:

@@ -17,12 +17,15 @@ from contextlib import suppress
 from struct import Struct
 from typing import NoReturn
 
-__all__ = ["CLIENT", "EVENT", "FRAME", "LOST", "SERVER", "STDERR", "RecorderLink", "RecorderOptions"]
+__all__ = ["CLIENT", "EVENT", "FRAME", "LOST", "PASSED_ON", "SERVER", "STDERR", "RecorderLink", "RecorderOptions"]
 
 #: The kinds of frames: bytes from the client, from the server, of stderr; an event; and bytes that were lost.
 CLIENT, SERVER, STDERR, EVENT, LOST = range(1, 6)
 #: The head of a frame: its kind, the time on the monotonic clock in nanoseconds, and the number of bytes that follow.
 FRAME = Struct("<BQI")
+
+#: The signals that a tap passes on to the server, and its recorder ignores.
+PASSED_ON = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGWINCH")
 
 #: The most bytes that wait for the recorder; see `mcplumb.limits.MAX_UNRECORDED`, which is slow to import.
 _MAX_WAITING = 64 * 1024 * 1024
@@ -212,11 +215,18 @@ class RecorderLink:
         try:
             reader, writer = os.pipe()
             done, done_writer = os.pipe()
-            pid = os.fork()
         except OSError:
             return  # there is no room for another process: nothing is recorded
-        if pid == 0:
-            self._become_recorder(reader, done_writer)
+        # A signal to the group of the tap is not meant for the recorder, which is in that group for a moment.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_recorder(reader, done_writer)
+        except OSError:
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(reader)
         os.close(done_writer)
         os.set_blocking(writer, False)
@@ -231,8 +241,9 @@ class RecorderLink:
             # It must not hold the pipes of the host and the server, nor get signals that are meant for those.
             os.setsid()
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-                signal.signal(number, signal.SIG_IGN)
+            for name in PASSED_ON:
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
             _let_go_of_all_but(frames, done)
             os.nice(_NICENESS)
             from mcplumb.tap.recorder_process import record_frames
