@@ -37,13 +37,18 @@ def readers() -> list[threading.Thread]:
 def nothing_left() -> Iterator[None]:
     """Fail if the body leaves a descriptor or a reader's thread behind."""
     before = open_descriptors()
+
+    def left() -> dict[str, str]:
+        # What was open before may be closed meanwhile: the test before may have left that to another thread.
+        return {number: what for number, what in open_descriptors().items() if before.get(number) != what}
+
     yield
     deadline = time.monotonic() + PATIENCE
     # Nobody waits for a reader to be gone, or for what other threads have open for a moment, except here.
-    while (readers() or open_descriptors() != before) and time.monotonic() < deadline:
+    while (readers() or left()) and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert readers() == []
-    assert open_descriptors() == before
+    assert readers() == [], f"readers are left behind: {readers()}"
+    assert left() == {}, f"descriptors are left behind: {left()}"
 
 
 @pytest.fixture

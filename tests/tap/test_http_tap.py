@@ -42,7 +42,7 @@ async def tapping(server: str, place: Path, **options: Any) -> AsyncIterator[tup
     finally:
         task.cancel()
         await asyncio.wait((task,))
-        recorder.close()
+        recorder.close(PATIENCE)
 
 
 @asynccontextmanager
