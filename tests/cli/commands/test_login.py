@@ -494,6 +494,23 @@ async def test_tokens_are_bound_to_a_key_on_request(tmp_path: Path) -> None:
         assert (code, "bound to a key." in err) == (0, True), "It needs no browser any more."
 
 
+@pytest.mark.req("AUT-7")
+async def test_bound_tokens_that_are_refused_leave_the_earlier_sign_in(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        place.auth.binds = True
+        words = ("login", "-s", place.url, "--no-browser")
+        async with mcplumb(tmp_path, *words) as run:
+            await run.visit()
+            assert (await run.done())[0] == 0
+        async with mcplumb(tmp_path, *words, "--dpop") as run:
+            await run.visit()
+            code, _, err = await run.done()
+        assert (code, "bearer tokens only, sign in again without binding them" in err) == (4, True), err
+        assert "The tokens that you had are still kept." in err
+        code, out, err = await said(tmp_path, "tools", "-s", place.url)
+        assert (code, "whoami" in out) == (0, True), err
+
+
 async def test_servers_shows_who_is_signed_in(tmp_path: Path) -> None:
     async with site(tmp_path) as place:
         await said(tmp_path, "add", "protected", place.url)

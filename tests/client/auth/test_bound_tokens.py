@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from mcplumb import AuthorizationError, ClientCredentials, EnterpriseManaged, WorkloadIdentity, connect
+from mcplumb import AuthorizationError, ClientCredentials, EnterpriseManaged, McplumbError, WorkloadIdentity, connect
 from mcplumb.client.auth.oauth import Auth
+from mcplumb.stores.token_store import FileTokens
+from tests.attacks.hostile import DISCOVERED, Seen, Undiscovered, response, result
 from tests.client.auth.authorization_server import AuthorizationServer
 from tests.client.auth.proofs import bound_site
-from tests.client.auth.site import site
+from tests.client.auth.site import Site, site
 from tests.kit.results import text_of
 
 
@@ -99,3 +102,79 @@ async def test_a_program_that_wants_bound_tokens_takes_no_others(tmp_path: Path)
             async with connect(place.url, auth=place.oauth(dpop=True)):
                 pass
         assert caught.value.reason == "document"
+
+
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize("statuses", [[401], [400], [403], [503], [400, 401]], ids=str)
+async def test_bound_tokens_that_are_refused_leave_the_earlier_sign_in(tmp_path: Path, statuses: list[int]) -> None:
+    """However the server says that it knows no such tokens."""
+
+    def answer(seen: Seen) -> list[bytes]:
+        if seen.path.startswith("/.well-known/"):
+            document = {"resource": server.url, "authorization_servers": [auth.issuer]}
+            return [response(body=json.dumps(document).encode(), Content_Type="application/json")]
+        scheme, _, token = seen.fields.get("authorization", "").partition(" ")
+        if scheme == "DPoP":
+            status = statuses[min(len(refused), len(statuses) - 1)]
+            refused.append(status)
+            return [response(f"{status} No", WWW_Authenticate="Bearer")]
+        if token not in auth.tokens:
+            return [response("401 Unauthorized", WWW_Authenticate="Bearer")]
+        return [result(seen, DISCOVERED)]
+
+    auth, refused = binding(), list[int]()
+    async with auth.running(), Undiscovered(answer) as server:
+        place = Site(auth, server.url, FileTokens(tmp_path))
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        before = place.entry()
+        with pytest.raises(McplumbError) as caught:
+            async with connect(place.url, auth=place.oauth(dpop=True, fresh=True)):
+                pass
+        if 401 in statuses:
+            assert "bearer tokens only, sign in again without binding them" in str(caught.value)
+        assert place.entry() == before
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        assert place.visits == 2
+
+
+async def test_tokens_that_nothing_works_with_any_more_are_replaced_at_once(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        place.auth.gives_refresh_tokens = False
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        place.age(3600)
+        place.auth.binds = True
+        with pytest.raises(AuthorizationError, match="sign out, and sign in again"):
+            async with connect(place.url, auth=place.oauth(dpop=True, fresh=True)):
+                pass
+        assert place.entry().grant.token_type == "DPoP"
+
+
+async def test_a_new_token_that_needs_more_scopes_is_one_that_the_server_knows(tmp_path: Path) -> None:
+    """It replaces the earlier one, and so does the one with these scopes."""
+
+    def answer(seen: Seen) -> list[bytes]:
+        if seen.path.startswith("/.well-known/"):
+            document = {"resource": server.url, "authorization_servers": [auth.issuer]}
+            return [response(body=json.dumps(document).encode(), Content_Type="application/json")]
+        token = seen.fields.get("authorization", "").partition(" ")[2]
+        if token not in auth.tokens:
+            return [response("401 Unauthorized", WWW_Authenticate="Bearer")]
+        if needed not in auth.tokens[token]:
+            return [response("403 Forbidden", WWW_Authenticate=f'Bearer error="insufficient_scope", scope="{needed}"')]
+        return [result(seen, DISCOVERED)]
+
+    auth, needed = AuthorizationServer(), ""
+    async with auth.running(), Undiscovered(answer) as server:
+        place = Site(auth, server.url, FileTokens(tmp_path))
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        needed = "more"
+        async with connect(place.url, auth=place.oauth(fresh=True)):
+            pass
+        assert (place.visits, place.entry().grant.scopes) == (3, ("more",))
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        assert place.visits == 3

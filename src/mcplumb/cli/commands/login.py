@@ -11,7 +11,7 @@ import click
 
 from mcplumb.cli.render.output import clean_line, is_terminal, say
 from mcplumb.cli.server_target import Target, server_command
-from mcplumb.errors import AuthorizationError, UsageError
+from mcplumb.errors import AuthorizationError, McplumbError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,9 @@ _LONGEST = 200
 @click.option("--no-browser", is_flag=True, help="Print the address, to be opened on another machine.")
 @click.option("--dpop", is_flag=True, help="Bind the tokens to a key (DPoP), so that a stolen one is of no use.")
 @click.option(
-    "--again", is_flag=True, help="Sign in again, even if you are signed in. The old tokens are kept until then."
+    "--again",
+    is_flag=True,
+    help="Sign in again, even if you are signed in. The old tokens are kept until the server accepts new ones.",
 )
 async def login(
     target: Target,
@@ -93,8 +95,13 @@ async def login(
         fresh=again,
         dpop=dpop,
     )
-    async with target.connect(auth=auth, token=None):
-        pass
+    try:
+        async with target.connect(auth=auth, token=None):
+            pass
+    except McplumbError:
+        if known is not None and await in_thread(signed_in, address) == known:
+            say("The tokens that you had are still kept.")
+        raise
     entry = await in_thread(signed_in, address)
     if has_visited and (entry is None or entry == known):
         raise AuthorizationError(

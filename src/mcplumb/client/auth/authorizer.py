@@ -176,6 +176,8 @@ class Authorizer:
         #: The grant that a refresh after a 401 gave, and the one that a user gave, until a request was accepted.
         self._untried: Grant | None = None
         self._agreed: Grant | None = None
+        #: The stored sign-in that the current grant replaces as soon as the server has accepted that.
+        self._replaces: Entry | None = None
         #: How often no grant was got, and why not the last time; None if the user did not want to sign in.
         self._failures = 0
         self._failure: AuthorizationError | None = None
@@ -250,9 +252,27 @@ class Authorizer:
     def accepted(self, nonce: str | None) -> None:
         """Record that a request was accepted, and the nonce of the response: later grants are counted anew."""
         self._attempts = 0
-        self._untried = self._agreed = None
+        self._untried = None
+        if self._replaces is None:  # otherwise only a request that succeeds shows it
+            self._agreed = None
         if nonce is not None:
             self._nonce = nonce
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether the current grant is not stored until the server has accepted it: an earlier one may work."""
+        return self._replaces is not None
+
+    async def prove(self, sent: str | None) -> None:
+        """Store the current grant if a successful request had it. ``sent`` is the request's Authorization header."""
+        grant, store = self._grant, await self._opened_store()
+        if grant is None or store is None or sent is None or not sent.endswith(f" {grant.access_token}"):
+            return
+        try:
+            async with hold_lock(store, self._name):
+                await self._save_unproven()
+        except (AuthorizationError, OSError) as error:
+            self._warn_not_kept(error)
 
     # Getting tokens
 
@@ -335,16 +355,17 @@ class Authorizer:
         if (store := await self._opened_store()) is None:
             raise RuntimeError("A sign-in has a store.")
         async with hold_lock(store, self._name):
+            await self._save_unproven()
             entry = await self._kept()
             is_wanted = stale is not None or not auth.fresh
             if entry is not None and is_wanted and not _is_same(entry.grant, stale):
                 self._take(entry)  # another process has signed in
                 return True
             self._grant = self._agreed = await self._sign_in(auth, challenge, entry)
-            try:
-                await self._save(self._grant)
-            except (AuthorizationError, OSError) as error:
-                _logger.warning("The sign-in holds for this connection only: its tokens are not kept. %s", error)
+            if entry is not None and not is_wanted and not _is_spent(entry.grant, time.time()):
+                self._replaces = entry  # it may work, which the new tokens have yet to show
+            else:
+                await self._save_sign_in(self._grant)
         return True
 
     def _share_failure(self) -> bool:
@@ -382,9 +403,10 @@ class Authorizer:
         ):
             sentence = f"{where} refuses what {issuer} has just granted, and signing in again would not change that."
             if grant.token_type == "DPoP":  # noqa: S105
+                is_way_open = self._replaces is not None and self._replaces.dpop_key is None
                 sentence = (
                     f"{where} refuses the token that {issuer} has just bound to a key (DPoP). If the server takes "
-                    "bearer tokens only, sign out, and sign in again without binding them."
+                    f"bearer tokens only, {'' if is_way_open else 'sign out, and '}sign in again without binding them."
                 )
         elif self._may_grant():
             return
@@ -404,6 +426,7 @@ class Authorizer:
             if self._failures != failures and self._failure is not None:
                 self._share_failure()
             async with hold_lock(store, self._name) as lock:
+                await self._save_unproven()
                 entry = await self._kept()
                 if entry is None:
                     self._grant = None  # signed out
@@ -490,6 +513,22 @@ class Authorizer:
         await self._keep(
             Entry(endpoint=canonical_resource(self._endpoint), user=self._auth.user, grant=grant, dpop_key=key)
         )
+
+    async def _save_sign_in(self, grant: Grant) -> None:
+        try:
+            await self._save(grant)
+        except (AuthorizationError, OSError) as error:
+            self._warn_not_kept(error)
+
+    async def _save_unproven(self) -> None:
+        """Store a grant that the server has not accepted yet, if there is one. The caller has the lock of the entry."""
+        if self._replaces is not None and self._grant is not None:
+            self._replaces = None
+            await self._save_sign_in(self._grant)
+
+    def _warn_not_kept(self, error: Exception) -> None:
+        self._replaces = None
+        _logger.warning("The sign-in holds for this connection only: its tokens are not kept. %s", error)
 
     async def _keep(self, entry: Entry) -> None:
         if (store := await self._opened_store()) is not None:

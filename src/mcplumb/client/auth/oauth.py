@@ -99,7 +99,7 @@ class OAuth(Auth):
     * ``port``: of the redirect address, if the registration fixes it. ``on_visit``: shows the address to open;
       None opens a browser. ``timeout``: seconds for the user to sign in.
     * ``sign_in``: False uses only tokens of an earlier sign-in; a function is asked before each sign-in.
-    * ``fresh``: True ignores the tokens that are kept; they are replaced when the new ones are there.
+    * ``fresh``: True ignores the tokens that are kept; they are replaced when the server has accepted new ones.
     * ``dpop``: bind the tokens to a key, so that a stolen one is of no use. Servers that say that they take only such
       tokens get them in any case.
     """

@@ -58,6 +58,13 @@ class Authorizer(Protocol):
     def accepted(self, nonce: str | None) -> None:
         """Record that a request was accepted, and the nonce of the response for the next DPoP proof."""
 
+    @property
+    def is_unproven(self) -> bool:
+        """Whether it has to know of the next request that succeeds."""
+
+    async def prove(self, sent: str | None) -> None:
+        """Store the token of a request that has succeeded."""
+
 
 class ConnectionPool:
     """The HTTP connections to one server. The pool opens with the first request, also after ``close``.
@@ -150,6 +157,8 @@ class ConnectionPool:
             return False
         nonce = response.headers.get("DPoP-Nonce")
         if response.status != 401:
+            if response.ok and self._authorizer.is_unproven:
+                await self._authorizer.prove(response.request_info.headers.get("Authorization"))
             if response.status != 403:
                 self._authorizer.accepted(nonce)
             return False
