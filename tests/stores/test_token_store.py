@@ -51,6 +51,15 @@ def test_entries_are_kept(store: FileTokens) -> None:
     assert (store.load("a"), store.names()) == (None, ["b"])
 
 
+def test_an_entry_may_have_an_end(store: FileTokens) -> None:
+    store.save("a", b'"one"', ends_at=1.5)
+    store.save("b", b'"two"')
+    assert store.ends() == {"a": 1.5, "b": None}
+    assert FileTokens(store.folder).ends() == {"a": 1.5, "b": None}, "That opens no keyring."
+    store.save("a", b'"three"')
+    assert store.ends() == {"a": None, "b": None}
+
+
 @pytest.mark.req("AUT-8")
 def test_nobody_else_can_read_them(store: FileTokens) -> None:
     old = os.umask(0)

@@ -65,11 +65,13 @@ class TokenStore(Protocol):
         """Hold the lock of an entry, across processes; wait until it is free."""
 
 
-class _Stored(msgspec.Struct):
+class _Stored(msgspec.Struct, omit_defaults=True):
     """The content of a file: the name of the entry, and its data unless that is in the keyring."""
 
     name: str
     data: bytes | None = None
+    #: When the entry ends, in seconds since the epoch.
+    ends_at: float | None = None
 
 
 @contextlib.contextmanager
@@ -98,10 +100,13 @@ class FileTokens:
         stored = self._read(self._path(name))
         return None if stored is None or stored.name != name else stored.data
 
-    def save(self, name: str, data: bytes) -> None:
-        """Write the entry to a new file, and replace the old one with it."""
+    def save(self, name: str, data: bytes, *, ends_at: float | None = None) -> None:
+        """Write the entry to a new file, and replace the old one with it.
+
+        ``ends_at`` is when it is of no use any more, in seconds since the epoch; None if nobody knows.
+        """
         with _reporting("The tokens cannot be kept"):
-            self._write(_Stored(name, data))
+            self._write(_Stored(name, data, ends_at))
 
     def delete(self, name: str) -> None:
         """Remove the entry's file. The file of its lock stays, as another process may hold it."""
@@ -119,8 +124,13 @@ class FileTokens:
 
     def names(self) -> list[str]:
         """Return the names of all entries, sorted."""
+        return list(self.ends())
+
+    def ends(self) -> dict[str, float | None]:
+        """Return when each entry ends, by name, sorted; None where nobody knows. No keyring is opened."""
         paths = sorted(self.folder.glob("*.json"))[:_MAX_ENTRIES]
-        return sorted(stored.name for path in paths if (stored := self._read(path)) is not None)
+        found = [stored for path in paths if (stored := self._read(path)) is not None]
+        return {stored.name: stored.ends_at for stored in sorted(found, key=lambda each: each.name)}
 
     @contextlib.asynccontextmanager
     async def locked(self, name: str) -> AsyncIterator[EntryLock]:
@@ -202,11 +212,11 @@ class KeyringTokens(FileTokens):
             text = self._keyring.get_password(_SERVICE, name)
         return None if text is None else text.encode()
 
-    def save(self, name: str, data: bytes) -> None:
-        """Keep the entry in the keyring, and its name in a file."""
+    def save(self, name: str, data: bytes, *, ends_at: float | None = None) -> None:
+        """Keep the entry in the keyring, and its name and its end in a file."""
         with _reporting("The keyring cannot keep the tokens", Exception):
             self._keyring.set_password(_SERVICE, name, data.decode())
-            self._write(_Stored(name))
+            self._write(_Stored(name, ends_at=ends_at))
 
     def delete(self, name: str) -> None:
         """Delete the entry from the keyring, and its file."""

@@ -541,3 +541,36 @@ async def test_servers_shows_who_is_signed_in(tmp_path: Path) -> None:
             file.chmod(0o644)
         code, out, err = await said(tmp_path, "servers")
         assert (code, "other" in out, "chmod go=" in err) == (0, True, True)
+
+
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize("has_refresh_token", [True, False])
+async def test_servers_shows_that_a_sign_in_has_expired(tmp_path: Path, has_refresh_token: bool) -> None:
+    """Its refresh token was refused, or it had none."""
+    async with site(tmp_path) as place:
+        place.store = FileTokens(tmp_path / "mcplumb" / "tokens")
+        place.auth.gives_refresh_tokens = has_refresh_token
+        await said(tmp_path, "add", "protected", place.url)
+        async with mcplumb(tmp_path, "login", "-s", "protected", "--no-browser") as run:
+            await run.visit()
+            await run.done()
+        place.auth.tokens.clear()
+        place.auth.refresh_tokens.clear()
+        if not has_refresh_token:
+            place.age(3600)
+        assert (await said(tmp_path, "tools", "-s", "protected"))[0] == 3
+        code, out, err = await said(tmp_path, "servers")
+        assert (code, "sign-in expired" in out, "signed in" in out + err) == (0, True, False), out + err
+        _, out, _ = await said(tmp_path, "servers", "--json")
+        listed = json.loads(out)
+        assert (listed["signedIn"], listed["signInExpired"]) == ({}, {place.url: ["default"]})
+        assert listed["servers"][0]["notes"] == ["sign-in expired"]
+        await said(tmp_path, "remove", "protected")
+        _, _, err = await said(tmp_path, "servers")
+        assert f"{place.url} has no name here, and your sign-in there has expired." in err
+        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser") as run:
+            await run.visit()
+            assert (await run.done())[0] == 0
+        _, out, _ = await said(tmp_path, "servers", "--json")
+        listed = json.loads(out)
+        assert (listed["signedIn"], listed["signInExpired"]) == ({place.url: ["default"]}, {})

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from mcplumb import HttpOptions, OAuth, Principal, Server
-from mcplumb.client.auth.authorizer import Entry, read_entry
+from mcplumb.client.auth.authorizer import Entry, read_entry, save_entry
 from mcplumb.stores.token_store import FileTokens
 from tests.client.auth.authorization_server import AuthorizationServer
 from tests.kit.servers import serving
@@ -43,7 +43,7 @@ def age(store: FileTokens, seconds: float) -> None:
     older = msgspec.structs.replace(
         grant, granted_at=grant.granted_at - seconds, expires_at=(grant.expires_at or 0) - seconds
     )
-    store.save(name, msgspec.json.encode(msgspec.structs.replace(entry, grant=older)))
+    save_entry(store, name, msgspec.structs.replace(entry, grant=older))
 
 
 class Site:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import logging
@@ -99,6 +100,51 @@ async def test_a_dead_refresh_token_leads_to_a_new_sign_in(tmp_path: Path, refus
             await client.call_tool("whoami")
         assert (place.visits, place.auth.refreshes) == (2, 1)
         assert len(place.auth.clients) == 1, "The registration is used again, if its port is free."
+
+
+@pytest.mark.req("AUT-7")
+async def test_a_refresh_token_that_was_refused_to_another_program_leads_to_a_new_sign_in(tmp_path: Path) -> None:
+    async with (
+        site(tmp_path) as place,
+        connect(place.url, auth=place.oauth()) as one,
+        connect(place.url, auth=place.oauth(sign_in=False)) as other,
+    ):
+        place.auth.tokens.clear()
+        place.auth.refresh_tokens.clear()
+        with pytest.raises(HttpError, match="401"):
+            await other.call_tool("whoami")
+        await one.call_tool("whoami")
+        assert (place.visits, place.auth.refreshes) == (2, 1)
+        await other.call_tool("whoami")
+        assert (place.visits, place.auth.refreshes) == (2, 1)
+
+
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_what_is_kept_says_that_a_sign_in_is_over(tmp_path: Path, is_refused: bool) -> None:
+    """If the server has refused the token that the dead refresh token came with, that is dead as well."""
+    async with site(tmp_path) as place:
+        auth = place.oauth(sign_in=False)
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        assert list(place.store.ends().values()) == [None]
+        place.auth.refresh_tokens.clear()
+        if is_refused:
+            place.auth.tokens.clear()
+        else:
+            place.age(3570)
+        before = place.entry().grant.expires_at
+        assert before is not None
+        with pytest.raises(ConnectError, match="401") if is_refused else contextlib.nullcontext():
+            async with connect(place.url, auth=auth):
+                pass
+        [ends_at] = place.store.ends().values()
+        assert ends_at is not None
+        assert ends_at < before if is_refused else ends_at == before
+        place.auth.tokens.clear()
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        assert list(place.store.ends().values()) == [None]
 
 
 @pytest.mark.req("AUT-7")
@@ -240,10 +286,10 @@ async def test_a_caller_that_gives_up_does_not_release_the_lock_before_the_token
     is_saving, may_save = threading.Event(), threading.Event()
 
     class Slow(FileTokens):
-        def save(self, name: str, data: bytes) -> None:
+        def save(self, name: str, data: bytes, *, ends_at: float | None = None) -> None:
             is_saving.set()
             assert may_save.wait(PATIENCE)
-            super().save(name, data)
+            super().save(name, data, ends_at=ends_at)
 
     async with site(tmp_path) as place:
         place.store = Slow(tmp_path / "slow")
@@ -291,7 +337,7 @@ async def test_a_sign_in_that_cannot_be_kept_holds_for_the_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Full(FileTokens):
-        def save(self, name: str, data: bytes) -> None:
+        def save(self, name: str, data: bytes, *, ends_at: float | None = None) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     async with site(tmp_path) as place:

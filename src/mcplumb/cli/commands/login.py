@@ -226,15 +226,19 @@ async def _forget(address: str, user: str) -> tuple[bool, Entry | None]:
     return True, entry
 
 
-def sign_ins() -> list[tuple[str, str]]:
-    """Return the addresses that tokens are kept for, each with its user, without opening the keyring."""
+def sign_ins() -> list[tuple[str, str, bool]]:
+    """Return the addresses that tokens are kept for, with the user and whether they may work.
+
+    Neither the keyring nor the network is used: only a sign-in that is known to be over counts as such.
+    """
     from mcplumb.client.auth.authorizer import default_folder
     from mcplumb.stores.token_store import FileTokens
 
     if (folder := default_folder()) is None:
         return []
-    names = (name.partition(" ") for name in FileTokens(folder).names())
-    return [(address, user) for address, _, user in names]
+    now, found = time.time(), FileTokens(folder).ends()
+    names = ((*name.partition(" "), ends_at) for name, ends_at in found.items())
+    return [(address, user, ends_at is None or now < ends_at) for address, _, user, ends_at in names]
 
 
 def _described(entry: Entry) -> str:

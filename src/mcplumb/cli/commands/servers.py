@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -72,7 +72,7 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
 
     Those are mcplumb's own file, those of the current project, and those of Claude Code, Claude Desktop, Cursor, VS
     Code, Windsurf, Gemini CLI and Copilot CLI. With a NAME, shows everything about that server. Values of variables and
-    headers are never shown. A note says where you are signed in. Use a server with -s NAME.
+    headers are never shown. A note says where you are signed in, or where that has expired. Use a server with -s NAME.
 
     \b
     mcplumb servers
@@ -80,7 +80,7 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
     mcplumb servers weather
     """
     found = load_config(config or global_options().config)
-    users, faults = _signed_in_users()
+    users, faults = _users()
     if name is not None:
         entry = found[name]
         notes = _notes(entry, users)
@@ -94,7 +94,9 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
     faults = [*map(str, found.faults), *faults]
     if as_json:
         described = [_described(one, notes) for one, notes in listed]
-        print_json({"servers": described, "signedIn": users, "faults": faults})
+        live = {address: each.signed_in for address, each in users.items() if each.signed_in}
+        over = {address: each.expired for address, each in users.items() if each.expired}
+        print_json({"servers": described, "signedIn": live, "signInExpired": over, "faults": faults})
         return
     if listed:
         rows = [(one.name, _summary(one), with_tilde(one.source), ", ".join(notes)) for one, notes in listed]
@@ -103,9 +105,11 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
     else:
         say("No server is configured. Add one with: mcplumb add NAME -- COMMAND")
     known = {_address(one) for one in found.values()} if users else set()
-    for address in users:
-        if address not in known:
-            say(f"{address} has no name here, but you are {_signed_in(users[address])}.")
+    for address, each in users.items():
+        if address not in known and each.signed_in:
+            say(f"{address} has no name here, but you are {_signed_in(each.signed_in)}.")
+        elif address not in known:
+            say(f"{address} has no name here, and your sign-in there has expired.")
     for fault in faults:
         say(f"Warning: {fault}", style="yellow")
 
@@ -183,14 +187,22 @@ def _summary(entry: ServerEntry) -> str:
     return shlex.join([entry.command or "", *mask_arguments(entry.args)])
 
 
-def _signed_in_users() -> tuple[dict[str, list[str]], list[str]]:
-    """Return the users that are signed in, by address, and what is wrong with the store."""
+class _Users(NamedTuple):
+    """The users at one address."""
+
+    signed_in: list[str]
+    expired: list[str]
+
+
+def _users() -> tuple[dict[str, _Users], list[str]]:
+    """Return the users that have signed in, by address, and what is wrong with the store."""
     from mcplumb.cli.commands.login import sign_ins
 
-    users: dict[str, list[str]] = {}
+    users: dict[str, _Users] = {}
     try:
-        for address, user in sign_ins():
-            users.setdefault(address, []).append(user)
+        for address, user, is_live in sign_ins():
+            each = users.setdefault(address, _Users([], []))
+            (each.signed_in if is_live else each.expired).append(user)
     except (AuthorizationError, UsageError) as error:
         return {}, [str(error)]
     return users, []
@@ -198,6 +210,10 @@ def _signed_in_users() -> tuple[dict[str, list[str]], list[str]]:
 
 def _signed_in(users: list[str]) -> str:
     return "signed in" if users == ["default"] else f"signed in as {', '.join(users)}"
+
+
+def _expired(users: list[str]) -> str:
+    return "sign-in expired" if users == ["default"] else f"sign-in expired of {', '.join(users)}"
 
 
 def _address(entry: ServerEntry) -> str | None:
@@ -211,10 +227,12 @@ def _address(entry: ServerEntry) -> str | None:
         return None
 
 
-def _notes(entry: ServerEntry, users: dict[str, list[str]]) -> list[str]:
+def _notes(entry: ServerEntry, users: dict[str, _Users]) -> list[str]:
     notes = ["disabled"] if entry.disabled else []
     if users and (address := _address(entry)) in users:
-        notes.append(_signed_in(users[address]))
+        live, over = users[address]
+        notes += [_signed_in(live)] if live else []
+        notes += [_expired(over)] if over else []
     try:
         missing = entry.missing()
         if missing:

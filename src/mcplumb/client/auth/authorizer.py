@@ -51,6 +51,7 @@ __all__ = [
     "open_default_store",
     "read_entry",
     "revoke_entry",
+    "save_entry",
 ]
 
 _T = TypeVar("_T")
@@ -95,6 +96,15 @@ def read_entry(data: bytes | None) -> Entry | None:
         return msgspec.json.decode(data, type=Entry)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def save_entry(store: TokenStore, name: str, entry: Entry) -> None:
+    """Store an entry: in our own stores with its end, which others can then see without reading it."""
+    data = msgspec.json.encode(entry)
+    if type(store) is FileTokens or type(store) is KeyringTokens:
+        store.save(name, data, ends_at=entry.grant.ends_at)
+    else:
+        store.save(name, data)
 
 
 def default_folder() -> Path | None:
@@ -214,7 +224,7 @@ class Authorizer:
             return False
         if grant is self._untried and not self._has_recovered():
             return False  # a refresh has not helped
-        self._untried = await self._refresh(grant)
+        self._untried = await self._refresh(grant, is_refused=True)
         self._counted_at = asyncio.get_running_loop().time()
         return self._untried is not None
 
@@ -416,8 +426,11 @@ class Authorizer:
             sentence = f"{where} still refuses, after {self._attempts} grants by {issuer}."
         raise AuthorizationError("denied", f"{sentence} {refusal.answered}", resource=where)
 
-    async def _refresh(self, stale: Grant) -> Grant | None:
-        """Refresh a grant, unless another process has. Return the new one; None if a sign-in is needed."""
+    async def _refresh(self, stale: Grant, *, is_refused: bool = False) -> Grant | None:
+        """Refresh a grant, unless another process has. Return the new one; None if a sign-in is needed.
+
+        ``is_refused``: the server has refused its access token.
+        """
         failures = self._failures
         async with self._changing:
             store = await self._opened_store()
@@ -434,7 +447,8 @@ class Authorizer:
                 if not _is_same(entry.grant, stale):
                     self._take(entry)
                     return self._grant
-                if stale.refresh_token is None:
+                if entry.grant.refresh_token is None:
+                    self._grant = stale = entry.grant  # another process knows that it is over
                     return None if _is_spent(stale, time.time()) else stale
                 try:
                     self._grant = await self._refreshed(await self._with_given_secret(entry), lock)
@@ -443,7 +457,8 @@ class Authorizer:
                         self._failures, self._failure = self._failures + 1, refused
                         raise
                     # The refresh token is dead. Removing it prevents further attempts before the next sign-in.
-                    ended = msgspec.structs.replace(stale, refresh_token=None)
+                    ends_at = time.time() if is_refused else stale.expires_at
+                    ended = msgspec.structs.replace(stale, refresh_token=None, expires_at=ends_at)
                     self._grant = ended if refused.is_of_grant else _with_client(ended, _unusable(ended.client))
                     await self._save(self._grant)
                     return None
@@ -533,7 +548,7 @@ class Authorizer:
     async def _keep(self, entry: Entry) -> None:
         if (store := await self._opened_store()) is not None:
             # The lock of the entry is held for as long as the thread writes.
-            await _to_its_end(in_thread(store.save, self._name, msgspec.json.encode(entry)))
+            await _to_its_end(in_thread(save_entry, store, self._name, entry))
 
     # Driving flows
 
@@ -767,7 +782,7 @@ def _missing(grant: Grant | None, challenge: Challenge | None) -> tuple[str, ...
 
 def _is_spent(grant: Grant, now: float) -> bool:
     """Return whether the access token has expired, and nothing can renew it."""
-    return grant.refresh_token is None and _has_expired(grant, now)
+    return grant.ends_at is not None and now >= grant.ends_at
 
 
 def _has_expired(grant: Grant, now: float) -> bool:

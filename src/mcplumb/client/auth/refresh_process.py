@@ -122,7 +122,7 @@ def _write(data: bytes) -> None:
 
 
 def _refresh(job: _Job) -> None:
-    from mcplumb.client.auth.authorizer import read_entry
+    from mcplumb.client.auth.authorizer import read_entry, save_entry
     from mcplumb.client.auth.key_signing import DpopKey
 
     store = default_token_store(job.folder) if job.in_keyring else FileTokens(job.folder)
@@ -136,7 +136,7 @@ def _refresh(job: _Job) -> None:
         try:
             step = flow.send(given)
         except StopIteration as end:
-            store.save(job.name, msgspec.json.encode(msgspec.structs.replace(entry, grant=end.value)))
+            save_entry(store, job.name, msgspec.structs.replace(entry, grant=end.value))
             return
         if not isinstance(step, Fetch):
             raise AuthorizationError("refused", "A refresh opens no browser.")

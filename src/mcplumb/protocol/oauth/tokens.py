@@ -75,6 +75,11 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         """The scopes that its tokens have, as far as the server has said."""
         return self.scopes if self.granted_scopes is None else self.granted_scopes
 
+    @property
+    def ends_at(self) -> float | None:
+        """When it is of no use any more; None if it can be refreshed, or the server did not say."""
+        return self.expires_at if self.refresh_token is None else None
+
     def is_fresh(self, now: float) -> bool:
         """Return whether the access token can be used; False from shortly before it expires."""
         if self.expires_at is None:
