@@ -279,6 +279,12 @@ class HttpApp:
         New requests, and those whose body is incomplete, are refused meanwhile. A later request opens the application
         again. Safe to cancel; may be called again, and by several tasks at once.
         """
+        try:
+            await self._close()
+        finally:
+            await self._bearer.close()
+
+    async def _close(self) -> None:
         lifetime = self._lifetime
         if lifetime is None or lifetime.loop is not asyncio.get_running_loop():
             return

@@ -176,20 +176,70 @@ async def test_a_request_that_is_gone_takes_no_fetch_from_others() -> None:
         assert issuer.fetches == 1
 
 
-async def test_a_fetch_that_nobody_waits_for_ends() -> None:
+async def hang_up(verifier: JwtVerifier, issuer: TokenIssuer) -> None:
+    """Be a client that is gone before the keys are there."""
+    leaving = asyncio.ensure_future(verifier(issuer.token()))
+    await until(lambda: issuer.fetches)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await turns()
+
+
+@pytest.mark.req("AUT-12")
+async def test_a_client_that_hangs_up_takes_no_keys_from_those_after_it() -> None:
     async with TokenIssuer().publishing() as issuer:
         gate = asyncio.Event()
         issuer.before_keys = gate.wait
         verifier = verifier_of(issuer)
-        leaving = asyncio.ensure_future(verifier(issuer.token()))
-        await until(lambda: issuer.fetches)
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
+        await hang_up(verifier, issuer)
+        next_one = asyncio.ensure_future(verifier(issuer.token()))
         await turns()
-        # Until the interval is over, nobody knows.
-        assert (await refusal(verifier, issuer.token())).reason == "unreachable"
+        gate.set()
+        assert (await next_one).subject == "ann"
         assert issuer.fetches == 1
+
+
+async def test_a_fetch_that_nobody_waits_for_ends_by_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcplumb.transports.http_server.auth.issuer_keys._FETCH_WITHIN", 0.05)
+    async with TokenIssuer().publishing() as issuer:
+        gate = asyncio.Event()
+        issuer.before_keys = gate.wait
+        verifier = verifier_of(issuer)
+        before = asyncio.all_tasks()
+        await hang_up(verifier, issuer)
+        gate.set()
+        await until(lambda: asyncio.all_tasks() <= before, "the fetch to end")
+
+
+async def test_nothing_is_left_of_a_fetch_at_close() -> None:
+    """And the next request is no worse off."""
+    async with TokenIssuer().publishing() as issuer:
+        gate = asyncio.Event()
+        issuer.before_keys = gate.wait
+        verifier = verifier_of(issuer)
+        await verifier.close()
+        before = asyncio.all_tasks()
+        await hang_up(verifier, issuer)
+        await asyncio.gather(verifier.close(), verifier.close())
+        assert not [task for task in asyncio.all_tasks() - before if "IssuerKeys" in repr(task)]
+        gate.set()
+        assert (await verifier(issuer.token())).subject == "ann"
+
+
+async def test_a_server_that_stops_leaves_no_fetch_behind() -> None:
+    async with TokenIssuer().publishing() as issuer:
+        gate = asyncio.Event()
+        issuer.before_keys = gate.wait
+        http = HttpOptions(auth=verifier_of(issuer))
+        async with serving(Server("protected"), "http://127.0.0.1:0", http=http) as [url]:
+            host, _, port = url.split("/")[2].partition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            head = f"GET /mcp HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {issuer.token()}\r\n\r\n"
+            writer.write(head.encode())
+            await until(lambda: issuer.fetches)
+            writer.close()
+        assert not [task for task in asyncio.all_tasks() if "IssuerKeys" in repr(task)]
         gate.set()
 
 

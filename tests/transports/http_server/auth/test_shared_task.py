@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -88,3 +89,64 @@ def test_it_is_over_in_another_event_loop() -> None:
         return shared.is_over
 
     assert asyncio.run(look())
+
+
+async def test_one_that_is_kept_goes_on_until_it_is_released() -> None:
+    has_ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            has_ended.set()
+
+    shared = SharedTask(work(), is_kept=True)
+    one = asyncio.ensure_future(shared.result())
+    await turns()
+    one.cancel()
+    await turns()
+    assert (one.cancelled(), shared.is_over) == (True, False)
+    other = asyncio.ensure_future(shared.result())
+    await turns()
+    await shared.release()
+    await turns()
+    assert not has_ended.is_set(), "Somebody waits."
+    other.cancel()
+    await turns()
+    assert has_ended.is_set()
+    await shared.release()
+
+
+async def test_the_release_of_one_that_nobody_waits_for_ends_it() -> None:
+    ended = 0
+
+    async def work() -> None:
+        nonlocal ended
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended += 1
+
+    shared = SharedTask(work(), is_kept=True)
+    await turns()
+    await asyncio.gather(shared.release(), shared.release())
+    assert ended == 1
+
+
+async def test_the_error_of_one_that_nobody_waits_for_is_no_fault() -> None:
+    async def work() -> None:
+        await gate.wait()
+        raise ZeroDivisionError
+
+    gate = asyncio.Event()
+    shared = SharedTask(work(), is_kept=True)
+    one = asyncio.ensure_future(shared.result())
+    await turns()
+    one.cancel()
+    await turns()
+    gate.set()
+    await turns()
+    assert shared.is_over
+    del shared, one
+    gc.collect()

@@ -71,6 +71,11 @@ class BearerAuth:
         if self._verifier is not None:
             self._verifier.share(store)
 
+    async def close(self) -> None:
+        """End what the verifier has begun for requests that are gone."""
+        if self._verifier is not None:
+            await self._verifier.close()
+
     async def principal(self, request: HttpRequest) -> Principal | None:
         """Return who sent the request; None if no token is needed. Raises `Refusal` without a valid token."""
         if not self.are_needed:

@@ -45,7 +45,10 @@ class _SharedKeys(msgspec.Struct, array_like=True):
 
 
 class IssuerKeys:
-    """The keys of one issuer. Concurrent requests share one fetch, and there is at most one per interval."""
+    """The keys of one issuer. Concurrent requests share one fetch, and there is at most one per interval.
+
+    A fetch goes on when the clients that wait for it hang up: otherwise they could keep the keys from all others.
+    """
 
     def __init__(
         self,
@@ -82,6 +85,11 @@ class IssuerKeys:
     def share(self, store: RecordStore | None) -> None:
         """Share the keys with other replicas through a store of the running event loop; None ends that."""
         self._shared = None if store is None else (store, asyncio.get_running_loop())
+
+    async def close(self) -> None:
+        """End a fetch that nobody waits for. The next request fetches the keys, if there are none."""
+        if self._fetching is not None:
+            await self._fetching.release()
 
     async def find(self, header: TokenHeader) -> Any:
         """Return the key that a token names; raise `AuthorizationError` if there is none, or none can be fetched."""
@@ -120,12 +128,10 @@ class IssuerKeys:
                 if self._failure is not None:
                     raise AuthorizationError(self._failure.reason, str(self._failure), issuer=self._issuer)
                 return
-            fetching = self._fetching = SharedTask(self._fetch())
+            fetching = self._fetching = SharedTask(self._fetch(), is_kept=True)
         await fetching.result()
 
     async def _fetch(self) -> None:
-        # What a request finds in this interval if this one is cancelled.
-        self._failure = AuthorizationError("unreachable", f"The keys of {self._issuer} could not be fetched.")
         store, loop = self._shared or (None, None)
         if loop is not asyncio.get_running_loop():
             store = None
@@ -142,19 +148,24 @@ class IssuerKeys:
                 published = await self._run_flow(find_keys(self._issuer, self._url), tls=self._tls)
         except TimeoutError:
             sentence = f"{self._issuer} did not send its keys within {_FETCH_WITHIN:g} s."
-            self._failure = AuthorizationError("unreachable", sentence, issuer=self._issuer)
-            raise self._failure from None
+            raise self._failed(AuthorizationError("unreachable", sentence, issuer=self._issuer)) from None
         except AuthorizationError as error:
-            self._failure = error
+            self._failed(error)
             raise
-        finally:
-            self._tried_at = time.monotonic()
+        except Exception:
+            self._failed(AuthorizationError("unreachable", f"The keys of {self._issuer} could not be fetched."))
+            raise
         _logger.info("Fetched the keys of %s: %d.", self._issuer, len(published))
         fetched = _SharedKeys(time.time(), published)
         self._take(fetched, time.monotonic())
         self._are_anothers = False
         if store is not None:
             await self._write_shared(store, fetched, version)
+
+    def _failed(self, error: AuthorizationError) -> AuthorizationError:
+        """Keep why there are no keys, for the requests of this interval."""
+        self._failure, self._tried_at = error, time.monotonic()
+        return error
 
     def _take(self, keys: _SharedKeys, fetched_at: float) -> None:
         self._published, self._imported = keys.published, {}

@@ -97,6 +97,10 @@ class JwtVerifier(TokenVerifier):
         """Share the issuer's keys, which are public, with other replicas: one fetch is enough for all."""
         self._keys.share(store)
 
+    async def close(self) -> None:
+        """End a fetch of the issuer's keys that no request waits for."""
+        await self._keys.close()
+
     async def __call__(self, token: str) -> Principal:
         """Return who a token belongs to.
 

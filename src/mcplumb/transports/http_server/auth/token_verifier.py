@@ -37,6 +37,9 @@ class TokenVerifier:
         By default nothing is shared: what a verifier knows of tokens is better known to few.
         """
 
+    async def close(self) -> None:
+        """End what runs in this event loop and no request waits for. The verifier may be used again."""
+
     async def __call__(self, token: str) -> Principal | None:
         """Return who a token belongs to; None if it is invalid.
 
