@@ -11,6 +11,8 @@ from mcplumb.recording.mask_secrets import (
     MASK,
     StderrMask,
     is_secret_header,
+    is_secret_name,
+    looks_secret,
     mask_headers,
     mask_session_ids,
     mask_text,
@@ -229,3 +231,42 @@ def test_headers_are_masked_so_that_equal_ones_stay_equal() -> None:
     assert is_secret_header("Set-Cookie")
     assert is_secret_header("X-Api-Key")
     assert not is_secret_header("Mcp-Method")
+
+
+#: Names that are secrets everywhere.
+SECRETS = [
+    "password", "DB_PASSWD", "passphrase", "client_secret", "credentials", "api_key", "API-KEY", "accessKey",
+    "private_key", "code_verifier", "device_code", "DB_PASS", "pass", "pwd", "client_assertion", "Authorization",
+    "authorization_header", "cookie", "Set-Cookie", "cookie_jar", "token", "X-Token", "access_token", "refreshtoken",
+    "bearerToken", "authToken", "id_token", "sessionToken",
+]  # fmt: skip
+#: Names that may be secrets in settings and headers, and mean something else in messages.
+MAYBE = [
+    "key", "Ocp-Apim-Subscription-Key", "tokens", "myToken", "NPM_TOKENS", "secrets", "passwords", "MYPWD", "X-Auth",
+    "OAUTH", "cookies_file", "session", "X-Session",
+]  # fmt: skip
+HARMLESS = ["MODE", "name", "content-type", "accept", "Mcp-Method", "user-agent", "host"]
+
+
+@pytest.mark.req("TAP-3", "AUT-8")
+@pytest.mark.parametrize("name", [*SECRETS, *MAYBE, *HARMLESS])
+def test_a_name_that_is_secret_in_messages_is_secret_in_settings_and_headers(name: str) -> None:
+    assert is_secret_name(name) or name not in SECRETS
+    assert looks_secret(name) == is_secret_header(name) == (name not in HARMLESS)
+
+
+@pytest.mark.parametrize("name", ["author", "maxTokens", "sortKey", "progressToken", "keywords", "session"])
+def test_a_harmless_name_in_a_message(name: str) -> None:
+    assert not is_secret_name(name)
+    text = json.dumps({name: "abc"})
+    assert mask_text(text) is text
+
+
+@pytest.mark.parametrize("name", ["WWW-Authenticate", "Proxy-Authenticate", "Keep-Alive"])
+def test_a_challenge_is_no_secret(name: str) -> None:
+    assert mask_headers([(name, 'Bearer error="invalid_token"')]) == [(name, 'Bearer error="invalid_token"')]
+
+
+def test_every_header_that_may_be_a_secret_is_masked() -> None:
+    ((_, value),) = mask_headers([("Ocp-Apim-Subscription-Key", "hunter2hunter2")])
+    assert value.startswith(MASK)

@@ -42,8 +42,6 @@ __all__ = [
 #: The replacement of a secret.
 MASK = "***"
 
-#: Parts of the names of secret values.
-_SECRET_NAMES = ("key", "token", "secret", "passw", "pwd", "credential", "auth", "cookie", "session")
 #: Prefixes of the API keys of well-known services.
 _SECRET_STARTS = ("sk-", "pk-", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xox", "AKIA", "AIza", "eyJ")
 #: From this length on, a mixture of letters and digits is taken for a key, not a word.
@@ -52,8 +50,9 @@ _MIN_KEY_LENGTH = 20
 
 def looks_secret(name: str) -> bool:
     """Whether a value of this name should not be shown."""
-    name = name.lower()
-    return any(part in name for part in _SECRET_NAMES)
+    from mcplumb.recording import mask_secrets
+
+    return mask_secrets.looks_secret(name)
 
 
 def mask_values(values: Mapping[str, str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ __all__ = [
     "StderrMask",
     "is_secret_header",
     "is_secret_name",
+    "looks_secret",
     "mask_headers",
     "mask_session_ids",
     "mask_text",
@@ -35,6 +36,8 @@ _SECRET_NAME = re.compile(
     r"(?:^|[_-])(?:pass|pwd|assertion)$|(?:authorization|cookies?)(?:[_-]?(?:header|value|code|jar|\d))?$|"
     r"(?:^|[_-]|access|refresh|bearer|auth|id|session)token$"
 )
+#: Parts of the names of settings and headers that may be secrets. Most names in messages that have them are harmless.
+_SETTING_PARTS = ("key", "token", "secret", "passw", "pwd", "credential", "auth", "cookie", "session")
 # Progress and page tokens are no secrets.
 _HARMLESS = frozenset(("progresstoken", "pagetoken", "nexttoken"))
 
@@ -118,14 +121,20 @@ _PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?:(?!-----
 #: The most lines of a private key: one of 16,384 bits has some 200.
 _MAX_KEY_LINES = 250
 
-#: Headers whose values are secrets, beside those with secret names.
-_SECRET_HEADERS = frozenset(("mcp-session-id", "proxy-authorization", "x-amz-security-token", "x-csrf-token"))
+#: Headers that say how to authenticate, which is no secret.
+_CHALLENGES = frozenset(("www-authenticate", "proxy-authenticate", "authentication-info", "proxy-authentication-info"))
 _SESSION_ID = re.compile(r"(?i)(?P<start>[?&]session_?id=)(?P<text>[^&#\s]+)")
 _HASH_DIGITS = 6
 
 
+def looks_secret(name: str) -> bool:
+    """Return whether a setting of this name may be a secret: a variable, an option or a header."""
+    lower = name.lower()
+    return any(part in lower for part in _SETTING_PARTS) or is_secret_name(name)
+
+
 def is_secret_name(name: str) -> bool:
-    """Return whether a value of this name is a secret."""
+    """Return whether a value of this name is a secret, wherever it is: in a message, too."""
     return _SECRET_NAME.search(name) is not None and name.lower().replace("_", "").replace("-", "") not in _HARMLESS
 
 
@@ -219,8 +228,7 @@ class StderrMask:
 
 def is_secret_header(name: str) -> bool:
     """Return whether the value of this HTTP header is a secret."""
-    name = name.lower()
-    return name in _SECRET_HEADERS or is_secret_name(name)
+    return looks_secret(name) and name.lower() not in _CHALLENGES
 
 
 def mask_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -9,7 +9,9 @@ from mcplumb.config.entry import looks_secret, mask_arguments, mask_url, mask_va
 KEY = "aB3dE5gH7jK9mN1pQ3sT"
 
 
-@pytest.mark.parametrize("name", ["API_KEY", "token", "X-Api-Key", "GITHUB_PASSWORD", "Authorization", "Cookie"])
+@pytest.mark.parametrize(
+    "name", ["API_KEY", "token", "X-Api-Key", "GITHUB_PASSWORD", "Authorization", "Cookie", "DB_PASS"]
+)
 def test_names_of_secrets(name: str) -> None:
     assert looks_secret(name)
     assert not looks_secret("MODE")
@@ -45,6 +47,7 @@ def test_values_are_never_shown_unless_they_name_a_variable() -> None:
     [
         ("-y @scope/server /some/folder --port 80", "-y @scope/server /some/folder --port 80"),
         ("--api-key hunter2 next", "--api-key *** next"),
+        ("--passphrase hunter2 --code-verifier hunter2", "--passphrase *** --code-verifier ***"),
         ("--api-key ${KEY} --token --verbose", "--api-key ${KEY} --token --verbose"),
         ("--token=hunter2 --mode=fast --token=${T}", "--token=*** --mode=fast --token=${T}"),
         (f"{KEY} --x={KEY} {KEY.lower()}", f"*** --x=*** {KEY.lower()}"),
