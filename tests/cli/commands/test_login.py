@@ -258,9 +258,11 @@ async def test_a_user_who_does_not_want_to_sign_in(
     assert "Traceback" not in done.out
 
 
-async def test_an_address_is_pasted_on_a_machine_without_a_browser(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [("login", "--no-browser"), ("login",), ("tools",)], ids=" ".join)
+async def test_an_address_is_pasted_on_a_machine_without_a_browser(tmp_path: Path, words: tuple[str, ...]) -> None:
     """The user opens the address elsewhere, and pastes first the wrong one, and then the one where the browser ends."""
     env = {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "MCPLUMB_KEYRING": "0"}
+    env |= {"PATH": str(tmp_path), "BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     loop = asyncio.get_running_loop()
     shown: list[str] = []
 
@@ -278,10 +280,11 @@ async def test_an_address_is_pasted_on_a_machine_without_a_browser(tmp_path: Pat
         ("begins with http://127.0.0.1:", ""),
         ("Address: ", redirect),
     ]
+    if "tools" in words:
+        typed.insert(0, ("Open a browser? [Y/n]: ", "\n"))
     async with site(tmp_path) as place:
-        words = ("login", "--no-browser", "-s", place.url)
-        done = await asyncio.to_thread(on_terminal, *words, typed=typed, columns=1000, env=env)
-        assert (done.code, "Signed in to" in done.out) == (0, True), done
+        done = await asyncio.to_thread(on_terminal, *words, "-s", place.url, typed=typed, columns=1000, env=env)
+        assert (done.code, "whoami" in done.out or "Signed in to" in done.out) == (0, True), done
         assert place.visits == 1
 
 

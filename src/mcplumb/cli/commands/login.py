@@ -258,15 +258,25 @@ def _shown(address: str) -> str:
     return clean_line(address.partition("?")[0], _LONGEST)
 
 
-def _open_browser(url: str) -> None:
+async def _open_browser(url: str) -> str | None:
     import webbrowser
 
+    from mcplumb.client.auth.authorizer import in_thread
+
     say(f"Sign in at this address, if no browser opens:\n{url}")
-    webbrowser.open(url)
+    if await in_thread(webbrowser.open, url):
+        return None
+    say("No browser could be opened here.")
+    return await _pasted(url)
 
 
 async def _print_and_ask(url: str) -> str | None:
     say(f"Open this address in a browser, on any machine:\n{url}")
+    return await _pasted(url)
+
+
+async def _pasted(url: str) -> str | None:
+    """Return the redirect that the user pastes; None without a terminal, where it can only arrive by itself."""
     if not is_terminal():
         return None
     say("If the browser runs on another machine, it ends at a page that cannot be shown. Paste its address here.")
