@@ -476,6 +476,24 @@ async def test_another_client_than_that_of_the_last_sign_in_signs_in_anew(tmp_pa
         assert asked == ["client-0", "me", "you"]
 
 
+@pytest.mark.req("AUT-3")
+async def test_a_new_secret_of_a_client_is_kept(tmp_path: Path) -> None:
+    """Otherwise the next refresh would fail with the old one, although the user has just given the new one."""
+    store = FileTokens(tmp_path / "mcplumb" / "tokens")
+    async with site(tmp_path) as place:
+        words = ("login", "-s", place.url, "--no-browser", "--client-id", "me")
+        for secret in ("old", "new"):
+            async with mcplumb(tmp_path, *words, MCPLUMB_CLIENT_SECRET=secret) as run:
+                await run.visit()
+                code, _, err = await run.done()
+            assert (code, kept(store).grant.client.client_secret) == (0, secret), err
+        for env in ({"MCPLUMB_CLIENT_SECRET": "new"}, {}):
+            async with mcplumb(tmp_path, *words, **env) as run:
+                code, _, err = await run.done()
+            assert (code, "Signed in to" in err) == (0, True), "Nothing has changed."
+        assert kept(store).grant.client.client_secret == "new"
+
+
 async def test_tokens_are_bound_to_a_key_on_request(tmp_path: Path) -> None:
     """The key is kept with the sign-in, so that every command uses it, and so do later sign-ins."""
     auth, store = AuthorizationServer(), FileTokens(tmp_path / "mcplumb" / "tokens")

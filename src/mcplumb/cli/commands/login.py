@@ -72,10 +72,13 @@ async def login(
         raise UsageError("--issuer names the authorization server that --client-id belongs to: give that as well.")
     address = _address_of(target)
     known = await in_thread(signed_in, address)
+    secret = (os.environ.get(_SECRET) or None) if client_id is not None else None
     if known is not None:
+        client = known.grant.client
         if not {*scope} <= {*known.grant.allows}:
             again, scope = True, (*known.grant.scopes, *scope)
-        again = again or (dpop and known.dpop_key is None) or client_id not in (None, known.grant.client.client_id)
+        again = again or (dpop and known.dpop_key is None)
+        again = again or client_id not in (None, client.client_id) or secret not in (None, client.client_secret)
     show, has_visited = _print_and_ask if no_browser else _open_browser, False
 
     async def visit(url: str) -> str | None:
@@ -86,7 +89,7 @@ async def login(
 
     auth = OAuth(
         client_id=client_id,
-        client_secret=os.environ.get(_SECRET) if client_id is not None else None,
+        client_secret=secret,
         client_metadata_url=client_metadata_url,
         issuer=issuer,
         scopes=scope or None,
