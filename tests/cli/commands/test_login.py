@@ -430,12 +430,13 @@ async def test_login_again_keeps_the_tokens_until_there_are_others(tmp_path: Pat
             await run.visit()
             await run.done()
         before = kept(store).grant.access_token
-        place.auth.denial = "access_denied"
-        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser", "--again") as run:
-            assert "Not signed in" in await run.visit()
-            code, _, err = await run.done()
-        assert (code, "access_denied" in err) == (4, True), err
-        assert kept(store).grant.access_token == before
+        for denial in ("access_denied", "server_error"):
+            place.auth.denial = denial
+            async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser", "--again") as run:
+                assert "Not signed in" in await run.visit()
+                code, _, err = await run.done()
+            assert (code, denial in err, "The tokens that you had are still kept." in err) == (4, True, True), err
+            assert kept(store).grant.access_token == before
         place.auth.denial = None
         async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser", "--again") as run:
             await run.visit()

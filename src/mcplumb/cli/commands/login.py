@@ -102,8 +102,10 @@ async def login(
         async with target.connect(auth=auth, token=None):
             pass
     except McplumbError:
-        if known is not None and await in_thread(signed_in, address) == known:
-            say("The tokens that you had are still kept.")
+        if has_visited and known is not None and not known.grant.is_over(time.time()):
+            left = await in_thread(signed_in, address)
+            if left is not None and left.grant.access_token == known.grant.access_token:
+                say("The tokens that you had are still kept.")
         raise
     entry = await in_thread(signed_in, address)
     if has_visited and (entry is None or entry == known):

@@ -241,7 +241,7 @@ class Authorizer:
 
         grant = self._grant
         known: set[str | None] = {None if grant is None else token_id(grant.access_token)}
-        if grant is not None and _is_spent(grant, time.time()):
+        if grant is not None and grant.is_over(time.time()):
             known.add(None)  # the request was sent without a token
         if refusal.token_id not in known:
             return True  # another request has got a grant meanwhile
@@ -372,7 +372,7 @@ class Authorizer:
                 self._take(entry)  # another process has signed in
                 return True
             self._grant = self._agreed = await self._sign_in(auth, challenge, entry)
-            if entry is not None and not is_wanted and not _is_spent(entry.grant, time.time()):
+            if entry is not None and not is_wanted and not entry.grant.is_over(time.time()):
                 self._replaces = entry  # it may work, which the new tokens have yet to show
             else:
                 await self._save_sign_in(self._grant)
@@ -449,7 +449,7 @@ class Authorizer:
                     return self._grant
                 if entry.grant.refresh_token is None:
                     self._grant = stale = entry.grant  # another process knows that it is over
-                    return None if _is_spent(stale, time.time()) else stale
+                    return None if stale.is_over(time.time()) else stale
                 try:
                     self._grant = await self._refreshed(await self._with_given_secret(entry), lock)
                 except GrantRefused as refused:
@@ -778,11 +778,6 @@ def _missing(grant: Grant | None, challenge: Challenge | None) -> tuple[str, ...
         return ()
     has = () if grant is None else grant.allows
     return tuple(scope for scope in challenge.scopes if scope not in has) or challenge.scopes
-
-
-def _is_spent(grant: Grant, now: float) -> bool:
-    """Return whether the access token has expired, and nothing can renew it."""
-    return grant.ends_at is not None and now >= grant.ends_at
 
 
 def _has_expired(grant: Grant, now: float) -> bool:

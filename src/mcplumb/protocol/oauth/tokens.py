@@ -80,6 +80,10 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         """When it is of no use any more; None if it can be refreshed, or the server did not say."""
         return self.expires_at if self.refresh_token is None else None
 
+    def is_over(self, now: float) -> bool:
+        """Return whether the access token has expired, and nothing can renew it."""
+        return self.ends_at is not None and now >= self.ends_at
+
     def is_fresh(self, now: float) -> bool:
         """Return whether the access token can be used; False from shortly before it expires."""
         if self.expires_at is None:
