@@ -64,6 +64,22 @@ def test_a_token_is_fresh_until_shortly_before_its_end(lifetime: float, still: f
     assert not granted.is_fresh(NOW + no_more)
 
 
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize(
+    ("fields", "is_over"),
+    [
+        ({"expires_in": 60}, False),
+        ({"expires_in": 60, "refresh_token": None}, True),
+        ({"expires_in": None, "refresh_token": None}, False),
+    ],
+)
+def test_a_grant_is_over_if_nothing_can_renew_it(fields: dict[str, object], is_over: bool) -> None:
+    granted, _ = grant(answer({**TOKEN, **fields}))
+    assert not granted.is_over(NOW + 59)
+    assert granted.is_over(NOW + 60) == is_over
+    assert granted.ends_at == (NOW + 60 if is_over else None)
+
+
 @pytest.mark.parametrize("lifetime", [None, "nan", "", "60s", "1_000", True, [3600], {"seconds": 60}])
 def test_a_token_without_a_usable_end(lifetime: object) -> None:
     granted, _ = grant(answer({**TOKEN, "expires_in": lifetime}))
