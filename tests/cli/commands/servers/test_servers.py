@@ -80,7 +80,7 @@ def test_nothing_is_configured() -> None:
     done = here("servers")
     assert (done.code, done.out) == (0, "")
     assert done.err == "No server is configured. Add one with: mcplumb add NAME -- COMMAND\n"
-    assert here("servers", "--json").json == {"servers": [], "signedIn": {}, "faults": []}
+    assert here("servers", "--json").json == {"servers": [], "signedIn": {}, "signInExpired": {}, "faults": []}
 
 
 def test_servers_are_listed_with_where_they_are(home: Path, project: Path) -> None:
