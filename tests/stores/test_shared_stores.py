@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +20,7 @@ from mcplumb.testing import StoreCheck, check_store, store_checks
 from tests.client.peers import LOOPS, skip
 from tests.kit.loop import PATIENCE, run
 from tests.kit.redis_server import RedisServer, free_port, running_redis
+from tests.kit.redis_tls import behind_tls, pass_on
 from tests.transports.socket_ends import CERTIFICATES
 
 #: Seconds within which any number of operations have failed if the store is away: each waits for some seconds.
@@ -102,32 +102,6 @@ async def test_a_primary_that_a_sentinel_replaces_is_left() -> None:
                 await asyncio.sleep(0.05)
         assert version == 1
         await store.close()
-
-
-async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except ConnectionError:
-        pass  # the other direction ends as well, by the close
-    finally:
-        writer.close()
-
-
-@asynccontextmanager
-async def behind_tls(redis: RedisServer) -> AsyncIterator[int]:
-    """Accept TLS on a port, and pass what comes on to a Redis: the program of the wheel has no TLS of its own."""
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_redis, to_redis = await asyncio.open_connection("127.0.0.1", redis.port)
-        await asyncio.gather(pass_on(reader, to_redis), pass_on(from_redis, writer))
-
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
 
 
 async def test_tls(redis: RedisServer) -> None:
@@ -451,6 +425,13 @@ async def test_older_protocol(redis: RedisServer) -> None:
     await check_store(asynccontextmanager(lambda: two_of(f"{redis.url}?protocol=2")))
 
 
+async def test_a_read_that_waits_is_given_its_time(redis: RedisServer) -> None:
+    """The option is for operations that have an answer at once."""
+    store = RedisStore(f"{redis.url}?socket_timeout=0.2")
+    assert await store.wait("a/silent", after=0, within=1.0) == []
+    await store.close()
+
+
 async def test_prefixes_are_apart(redis: RedisServer) -> None:
     one, other = RedisStore(f"{redis.url}?prefix=one"), RedisStore(f"{redis.url}?prefix=two")
     await one.put("a/b", b"x", version=0, ttl=60)
@@ -545,6 +526,11 @@ async def test_no_secrets(address: str, caplog: pytest.LogCaptureFixture) -> Non
         ("redis+cluster://host?S3cret=1", "an option that the package redis does not know"),
         ("redis+sentinel://host/main?S3cret=1", "an option that the package redis does not know"),
         ("redis+sentinel://host:port/main", "an invalid part"),
+        ("redis://host?protocol=9", "an invalid part"),
+        ("redis://host?retry=S3cret", "an invalid part"),
+        ("redis://host?socket_timeout=S3cret", "an invalid part"),
+        ("rediss://host?ssl_cert_reqs=S3cret", "an invalid part"),
+        ("redis+cluster://host?db=-1", "an invalid part"),
         ("unix://relative.sock", "an absolute path"),
         ("redis://h?prefix=a{b}", "without braces"),
         ("redis+sentinel://joe:S3cret@h", "name the service"),

@@ -53,7 +53,6 @@ _REASONS = {
     "NOPERM": "the user may not do this",
     "LOADING": "it is still loading its data",
     "MISCONF": "it cannot write its data to the disk",
-    "MasterNotFoundError": "no sentinel answers, or none knows a primary of this name",
     "RedisClusterException": "no node of a cluster answers",
     "CLUSTERDOWN": "a node of the cluster is missing",
     "MOVED": "it is one node of a cluster, whose address begins with redis+cluster://",
@@ -87,11 +86,15 @@ _TEXTS = {
     r"syntax error|Invalid stream ID": "it is older than Redis 6.2",
     r"Cluster mode is not enabled": "it is no cluster: the address of one Redis begins with redis://",
     r"max number of clients": "it has as many clients as its maxclients allows",
+    r"No sentinel knows the name": "the sentinels know no primary of this name",
+    r"The primary is down": "the sentinels consider the primary as down",
 }
 #: What to add before the first answer, by the scheme of the address and the reason.
 _TLS_HINTS = {
     ("redis", "ConnectionError"): "; if the port is for TLS, the address begins with rediss://",
     ("rediss", "TimeoutError"): "; if the port is not for TLS, the address begins with redis://",
+    ("redis+sentinel", "ConnectionError"): "; if the ports are for TLS, the address begins with rediss+sentinel://",
+    ("rediss+sentinel", "TimeoutError"): "; if the ports are not for TLS, the address begins with redis+sentinel://",
 }
 
 # Scripts are sent as they are, not by their hashes: after a restart or a failover, Redis knows no hashes.
@@ -142,8 +145,10 @@ class RedisStore:
     """Keeps everything in Redis. See `SharedStore` for the methods.
 
     The address is ``redis://user:password@host:6379/0``, ``rediss://`` with TLS, ``unix:///path``,
-    ``redis+cluster://host,host`` (``rediss+cluster://``) or ``redis+sentinel://host,host/name/0``. In its query,
-    ``prefix`` is what the names of all keys begin with; further options are those of ``redis.asyncio.Redis.from_url``.
+    ``redis+cluster://host,host`` (``rediss+cluster://``) or ``redis+sentinel://host,host/name/0``
+    (``rediss+sentinel://``). In its query, ``prefix`` is what the names of all keys begin with, ``sentinel_username``
+    and ``sentinel_password`` are for the sentinels, and further options are those of
+    ``redis.asyncio.Redis.from_url``.
     """
 
     def __init__(self, address: str) -> None:
@@ -164,9 +169,9 @@ class RedisStore:
             raise UsageError("The prefix of the keys of a shared store must be a word without braces.")
         #: Clients to close, besides the two below.
         self._sentinels: list[Any] = []
-        self._client = self._connect(_WITHIN)
+        self._client = self._connect()
         #: For reads that wait: these must not hold up other operations.
-        self._waiting_client = self._connect(_LONGEST_WAIT + _WITHIN)
+        self._waiting_client = self._connect(_LONGEST_WAIT)
         self._queue: list[tuple[tuple[Any, ...], asyncio.Future[Any]]] = []
         self._flushing: asyncio.Task[None] | None = None
         self._pause = 0.0
@@ -341,7 +346,8 @@ class RedisStore:
 
         what, loop = _reason(error), asyncio.get_running_loop()
         if not self._has_answered:
-            what += _TLS_HINTS.get((self._address.partition("://")[0], what.partition(":")[0]), "")
+            code = what.removeprefix("no sentinel can be asked: ").partition(":")[0]
+            what += _TLS_HINTS.get((self._address.partition("://")[0], code), "")
         self._why = what
         if not self._is_closed:
             self._warned = {each: at for each, at in self._warned.items() if loop.time() - at <= _SAME_WARNING}
@@ -367,44 +373,46 @@ class RedisStore:
 
     # --- Addresses ---
 
-    def _connect(self, within: float) -> Any:
-        """Return an unconnected client whose operations take at most this many seconds."""
-        from redis.asyncio import Redis, RedisCluster, Sentinel
+    def _connect(self, waits: float = 0.0) -> Any:
+        """Return an unconnected client. Redis may take this many seconds longer than usual to answer."""
+        from redis.asyncio import Redis, RedisCluster
         from redis.asyncio.cluster import ClusterNode
         from redis.asyncio.connection import parse_url
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
+        from redis.exceptions import RedisClusterException, RedisError
 
-        options: dict[str, Any] = {
-            "socket_timeout": within,
-            "socket_connect_timeout": _WITHIN,
-            "socket_keepalive": True,
-        }
         retry = Retry(NoBackoff(), 0)  # a repeated write would be doubled
         parts = urlsplit(self._address)
-        kind = parts.scheme
-        query = "&".join(each for each in parts.query.split("&") if not each.startswith("prefix=") and each)
+        kind, is_sentinel = parts.scheme, parts.scheme.endswith("+sentinel")
+        query, own = _own_options(parts.query, of_sentinels=is_sentinel)
         try:
+            usual = float(own.get("socket_timeout", _WITHIN))
+            options: dict[str, Any] = {
+                "socket_timeout": usual + waits,
+                "socket_connect_timeout": _WITHIN,
+                "socket_keepalive": True,
+            }
             if kind == "unix":
                 del options["socket_keepalive"]
             if kind in ("redis", "rediss", "unix"):
                 return _checked(Redis.from_url(urlunsplit(parts._replace(query=query)), retry=retry, **options))
             who, _, places = parts.netloc.rpartition("@")
-            user, _, password = who.partition(":")
-            login: dict[str, Any] = {"username": unquote(user) or None, "password": unquote(password) or None}
-            hosts = [_host(place, 26379 if kind == "redis+sentinel" else 6379) for place in places.split(",")]
-            if kind == "redis+sentinel":
+            login = _login(*who.partition(":")[::2])
+            hosts = [_host(place, 26379 if is_sentinel else 6379) for place in places.split(",")]
+            given = parse_url(f"redis://?{query}")
+            if is_sentinel:
                 name, _, number = parts.path.strip("/").partition("/")
                 if not name:
-                    raise UsageError("The address of a sentinel must name the service: redis+sentinel://host/NAME/0.")
-                watched: Any = Sentinel(hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
-                self._sentinels += watched.sentinels
-                options |= {"db": int(number or 0), **login, **parse_url(f"redis://?{query}")}
+                    raise UsageError(f"The address of a sentinel must name the service: {kind}://host/NAME/0.")
+                tls = {"ssl": True} if kind.startswith("rediss") else {}
+                watched = self._watch(hosts, options | {"socket_timeout": usual} | tls, own, given)
+                options |= {"db": int(number or 0), **login, **given, **tls}
                 return _checked(watched.master_for(name, retry=retry, **options))
             nodes = [ClusterNode(host, port) for host, port in hosts]
-            options |= parse_url(f"redis://?{query}")
+            options |= given
             return RedisCluster(startup_nodes=nodes, ssl=kind == "rediss+cluster", **login, **options)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError, RedisError, RedisClusterException) as error:
             if isinstance(error, UsageError):
                 raise
             # Their texts quote the address.
@@ -412,6 +420,20 @@ class RedisStore:
                 "an option that the package redis does not know" if isinstance(error, TypeError) else "an invalid part"
             )
             raise UsageError(f"The address of the shared store has {what}. {_ENCODE}") from None
+
+    def _watch(
+        self, places: list[tuple[str, int]], options: dict[str, Any], own: dict[str, str], given: Mapping[str, Any]
+    ) -> Any:
+        """Return clients of sentinels. They have a login of their own, and the options for TLS are for them as well."""
+        from mcplumb.stores.redis_sentinels import Sentinels
+
+        login = _login(own.get("sentinel_username", ""), own.get("sentinel_password", ""))
+        if login["username"] and not login["password"]:
+            raise UsageError("The address of the shared store has a sentinel_username, but no sentinel_password.")
+        of_tls = {name: value for name, value in given.items() if name.startswith("ssl_")}
+        watched = Sentinels(places, {**options, **login, **of_tls})
+        self._sentinels += watched.sentinels
+        return watched
 
 
 def _check_parts(parts: SplitResult) -> None:
@@ -444,7 +466,12 @@ def _reason(error: Exception) -> str:
 
     Of a connection that could not be made, that is the system's or OpenSSL's name for the reason.
     """
-    refusal = error.__cause__  # of the last node that answered, if no node of a cluster could be used
+    refusal = error.__cause__
+    if type(error).__name__ == "MasterNotFoundError" and isinstance(refusal, Exception):
+        why = _reason(refusal)
+        hint = "; that of the sentinels is ?sentinel_password=" if why.startswith(("NOAUTH", "WRONGPASS")) else ""
+        return f"no sentinel can be asked: {why}{hint}"
+    # of the last node that answered, if no node of a cluster could be used
     if isinstance(refusal, Exception) and type(refusal).__name__ not in ("ConnectionError", "TimeoutError"):
         error = refusal
     what, words = type(error).__name__, str(error)
@@ -461,6 +488,23 @@ def _reason(error: Exception) -> str:
         return f"{code}: {_REASONS[code]}"
     word = words.split(" ", 1)[0]
     return f"{what} {word[:20]}" if word.isascii() and word.isalpha() and word.isupper() else what
+
+
+def _own_options(query: str, *, of_sentinels: bool) -> tuple[str, dict[str, str]]:
+    """Split a query into the options for the package, and those for the store itself, which are encoded still."""
+    names = {"prefix", "socket_timeout"} | ({"sentinel_username", "sentinel_password"} if of_sentinels else set())
+    rest, own = [], {}
+    for option in filter(None, query.split("&")):
+        name, _, value = option.partition("=")
+        if name in names:
+            own[name] = value
+        else:
+            rest.append(option)
+    return "&".join(rest), own
+
+
+def _login(user: str, password: str) -> dict[str, Any]:
+    return {"username": unquote(user) or None, "password": unquote(password) or None}
 
 
 def _host(place: str, port: int) -> tuple[str, int]:

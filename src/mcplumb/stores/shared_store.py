@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "LogFull", "LogStore", "Record", "RecordStore", "SharedStore", "open_store"]
 
+_SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel", "unix")
+
 
 class Record(msgspec.Struct, frozen=True):
     """A stored value. Its version is 1 at first, and grows by 1 with each write."""
@@ -109,7 +111,7 @@ def open_store(address: str | SharedStore) -> SharedStore | RedisStore | MemoryS
     """Return the store at an address, not connected yet; raise `UsageError` if the address is invalid."""
     if not isinstance(address, str):
         return address
-    if address.partition("://")[0] in ("redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "unix"):
+    if address.partition("://")[0] in _SCHEMES:
         from mcplumb.stores.redis_store import RedisStore
 
         return RedisStore(address)

@@ -41,7 +41,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     # Replicas
     #: The store that several processes share, so that each may serve any request: ``redis://host:6379/0``,
-    #: ``rediss://…``, ``redis+cluster://host,host``, ``redis+sentinel://host,host/name/0``, or a `SharedStore`.
+    #: ``redis+cluster://host,host`` or ``redis+sentinel://host,host/name/0``, each with ``rediss`` for TLS, or a
+    #: `SharedStore`.
     shared: str | SharedStore | None = None
 
     # Access control
