@@ -88,7 +88,7 @@ class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
         words = []
         for name in self.__struct_fields__:
             value, option = getattr(self, name), f"--{name.replace('_', '-')}"
-            if name == "shared" and value == os.environ.get(_SHARED_VARIABLE):
+            if name == "shared" and self._has_shared_variable:
                 continue  # it may have a password in it, and the environment is passed on
             if isinstance(value, bool):
                 words += [option] * value
@@ -97,12 +97,19 @@ class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
                 words += [option, str(each)]
         return words
 
+    @property
+    def _has_shared_variable(self) -> bool:
+        return self.shared is not None and self.shared == os.environ.get(_SHARED_VARIABLE)
+
     def options_for(self, addresses: Sequence[str], tokens_option: str = "--token-file") -> HttpOptions | None:
         """Return the same as ``options``; raise `UsageError` if they make no sense, or no address is for them."""
-        if self != HttpAccess() and not any(address.startswith(SCHEMES["http"]) for address in addresses):
-            option = self.words()[0] if self.token_file is None else tokens_option
+        if any(address.startswith(SCHEMES["http"]) for address in addresses):
+            return self.options()
+        # A variable of the environment may be meant for other commands.
+        if words := self.words():
+            option = words[0] if self.token_file is None else tokens_option
             raise UsageError(f"{option} is for clients over HTTP: give --http as well.")
-        return self.options()
+        return None
 
     def options(self) -> HttpOptions | None:
         """Return the options of the HTTP server; None for the defaults. Raises `UsageError` if they make no sense."""

@@ -62,6 +62,16 @@ def invoke(*arguments: str) -> list[dict[str, Any]]:
         return streams.messages()
 
 
+def test_a_store_in_the_environment_is_for_http_only(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCPLUMB_SHARED", "redis://:S3cret@redis.example")
+    (answer,) = invoke(f"{file}:server")
+    assert text_of(answer["result"]) == "sun in Oslo"
+    done = here("serve", f"{file}:server", "--tcp", ":0", "--metrics")
+    assert (done.code, done.err) == (2, "Error: --metrics is for clients over HTTP: give --http as well.\n")
+    done = here("serve", f"{file}:server", "--shared", "redis://:S3cret@other.example")
+    assert (done.code, done.err) == (2, "Error: --shared is for clients over HTTP: give --http as well.\n")
+
+
 @contextmanager
 def logging_kept() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("", "mcplumb", "mcplumb.trace")]
