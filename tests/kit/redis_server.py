@@ -78,12 +78,20 @@ class RedisServer:
 
     def command(self, *words: str) -> bytes:
         """The first line of the answer to a command; empty without an answer."""
+        return self._lines(words)[0]
+
+    def text(self, *words: str) -> str:
+        """The answer to a command, if it is a text of one line."""
+        return self._lines(words, 2)[1].decode()
+
+    def _lines(self, words: tuple[str, ...], count: int = 1) -> list[bytes]:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
                 connection.sendall(" ".join(words).encode() + b"\r\n")
-                return connection.makefile("rb").readline().strip()
+                answer = connection.makefile("rb")
+                return [answer.readline().strip() for _ in range(count)]
         except OSError:
-            return b""
+            return [b""] * count
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)

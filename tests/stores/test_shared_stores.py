@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,9 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RedisServer]:
+@contextmanager
+def running_cluster() -> Iterator[RedisServer]:
+    """A cluster of one node."""
     with running_redis("--cluster-enabled", "yes") as server:
         for first in range(0, 16384, 1024):
             server.command("CLUSTER", "ADDSLOTS", *map(str, range(first, first + 1024)))
@@ -42,6 +43,12 @@ def cluster() -> Iterator[RedisServer]:
         while server.command("SET", "probe", "1") != b"+OK":
             assert time.monotonic() < end
             time.sleep(0.05)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisServer]:
+    with running_cluster() as server:
         yield server
 
 
@@ -179,6 +186,15 @@ async def test_failures_that_take_turns_are_logged_once_each(caplog: pytest.LogC
     assert failed == ["(TimeoutError: it does not answer).", "(CLUSTERDOWN: a node of the cluster is missing)."]
 
 
+@pytest.mark.req("SCL-4")
+async def test_a_connection_that_is_lost_before_a_write_is_named() -> None:
+    store = RedisStore("redis://127.0.0.1:1/0")
+    lost = ConnectionError("Error while writing to socket.")
+    lost.__context__ = ConnectionResetError("Connection lost")
+    assert "(ECONNRESET: it closes the connection)" in str(await store._failed(lost))
+    await store.close()
+
+
 async def test_options_of_the_address_reach_a_cluster(cluster: RedisServer) -> None:
     store = RedisStore(f"redis+cluster://127.0.0.1:{cluster.port}?client_name=tea&prefix=p")
     await store.get("a/b")
@@ -228,6 +244,10 @@ def test_a_store_that_was_away_is_used_again(tmp_path: Path, eager: bool) -> Non
         (("CONFIG", "SET", "maxmemory", "1"), "OOM: its memory is full"),
         (("REPLICAOF", "127.0.0.1", "1"), "READONLY: it is a replica, which cannot be written to"),
         (("CONFIG", "SET", "requirepass", "S3cret"), "NOAUTH: it needs a password"),
+        (
+            ("CONFIG", "SET", "min-replicas-to-write", "1"),
+            "NOREPLICAS: it has fewer replicas than its min-replicas-to-",
+        ),
     ],
     ids=lambda each: each.partition(":")[0] if isinstance(each, str) else "",
 )
@@ -237,7 +257,21 @@ async def test_the_reason_of_an_error_response_is_named(setting: tuple[str, ...]
         store = RedisStore(server.url)
         with pytest.raises(StoreUnavailable) as caught:
             await store.put("a/b", b"x", version=0, ttl=60)
-        assert f"cannot be used at present ({sentence})" in str(caught.value)
+        assert f"cannot be used at present ({sentence}" in str(caught.value)
+        await store.close()
+
+
+@pytest.mark.req("SCL-4")
+async def test_a_read_that_waits_while_redis_becomes_a_replica() -> None:
+    with running_redis() as server:
+        store = RedisStore(server.url)
+        waiting = asyncio.ensure_future(store.wait("a/log", after=0, within=60))
+        async with asyncio.timeout(PATIENCE):
+            while server.text("CLIENT", "LIST", "TYPE", "normal").count("flags=b") != 1:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.02)
+        server.command("REPLICAOF", "127.0.0.1", "1")
+        with pytest.raises(StoreUnavailable, match=r"\(UNBLOCKED: it has become a replica\)"):
+            await waiting
         await store.close()
 
 
@@ -388,6 +422,46 @@ async def test_a_primary_that_becomes_a_replica_is_left() -> None:
             assert await store.put("a/c", b"x", version=0, ttl=60) == 1
             assert new.command("EXISTS", "mcplumb:{a}:c") == b":1"
             await store.close()
+
+
+@pytest.mark.req("SCL-4")
+@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "new"])
+async def test_a_node_of_a_cluster_that_is_replaced_is_left(is_known: bool, at_once: int) -> None:
+    """By a replica that the store has heard of, or only by one that its address names."""
+    with running_cluster() as old, running_redis("--cluster-enabled", "yes") as new:
+        store = RedisStore(f"redis+cluster://127.0.0.1:{old.port},127.0.0.1:{new.port}")
+        if not is_known:
+            assert await store.get("a/b") is None
+            assert await store.wait("a/log", after=0, within=0.01) == []
+        old.command("CLUSTER", "MEET", "127.0.0.1", str(new.port))
+        async with asyncio.timeout(BOUND):
+            node = old.text("CLUSTER", "MYID")
+            while new.command("CLUSTER", "REPLICATE", node) != b"+OK":  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.05)
+            while not new.command("GET", "probe").startswith(b"-MOVED"):  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.05)
+            while old.command("WAIT", "1", "1000") != b":1":  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.05)
+            assert await store.put("a/b", b"x", version=0, ttl=600) == 1
+            assert await store.wait("a/log", after=0, within=0.01) == []
+            while new.command("DBSIZE") != b":2":  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.05)
+            old.kill()
+            assert new.command("CLUSTER", "FAILOVER", "TAKEOVER") == b"+OK"
+            versions = None
+            while versions is None:
+                with suppress(StoreUnavailable):
+                    versions = await asyncio.gather(*(store.touch("a/b", ttl=600) for _ in range(at_once)))
+                await asyncio.sleep(0.05)
+            found = None
+            while not found:
+                with suppress(StoreUnavailable):
+                    await store.append("a/log", b"x", ttl=60, most=9)
+                    found = await store.wait("a/log", after=0, within=1)
+                await asyncio.sleep(0.05)
+        assert set(versions) == {1}
+        await store.close()
 
 
 @pytest.mark.req("SCL-4")

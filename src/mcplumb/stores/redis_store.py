@@ -53,6 +53,8 @@ _REASONS = {
     "NOPERM": "the user may not do this",
     "LOADING": "it is still loading its data",
     "MISCONF": "it cannot write its data to the disk",
+    "NOREPLICAS": "it has fewer replicas than its min-replicas-to-write demands",
+    "UNBLOCKED": "it has become a replica",
     "RedisClusterException": "no node of a cluster answers",
     "CLUSTERDOWN": "a node of the cluster is missing",
     "MOVED": "it is one node of a cluster, whose address begins with redis+cluster://",
@@ -74,6 +76,7 @@ _CODES = {
     "AuthenticationError": "WRONGPASS",
     "BusyLoadingError": "LOADING",
     "ClusterDownError": "CLUSTERDOWN",
+    "ConnectionResetError": "ECONNRESET",  # asyncio's own has no number
     "MovedError": "MOVED",
     "NoPermissionError": "NOPERM",
     "OutOfMemoryError": "OOM",
@@ -89,6 +92,9 @@ _TEXTS = {
     r"No sentinel knows the name": "the sentinels know no primary of this name",
     r"The primary is down": "the sentinels consider the primary as down",
 }
+#: If no node of a cluster answers, a new client is made: the package asks only nodes that it has found, which may all
+#: have been replaced, and forgets those of the address.
+_NO_NODE = "RedisClusterException"
 #: What to add before the first answer, by the scheme of the address and the reason.
 _TLS_HINTS = {
     ("redis", "ConnectionError"): "; if the port is for TLS, the address begins with rediss://",
@@ -164,6 +170,7 @@ class RedisStore:
         except ValueError:
             raise UsageError(f"The address of the shared store has an invalid host. {_ENCODE}") from None
         _check_parts(parts)
+        self._is_cluster = parts.scheme.endswith("+cluster")
         self._prefix = parse_qs(parts.query).get("prefix", ["mcplumb"])[0]
         if not self._prefix or not self._prefix.isprintable() or {"{", "}"} & set(self._prefix):
             raise UsageError("The prefix of the keys of a shared store must be a word without braces.")
@@ -238,12 +245,21 @@ class RedisStore:
 
     async def wait(self, key: str, *, after: int, within: float) -> list[Entry]:
         """See `SharedStore`."""
+        from redis.exceptions import ResponseError
+
         self._check()
         milliseconds = _milliseconds(min(within, _LONGEST_WAIT))
         name = self._name(key)
+        client = self._waiting_client
         try:
-            found = await self._waiting_client.xread({name: f"{after}-0"}, count=1000, block=milliseconds)
+            found = await client.xread({name: f"{after}-0"}, count=1000, block=milliseconds)
         except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer
+            if self._is_cluster and not isinstance(error, ResponseError) and client is self._waiting_client:
+                # The package asks one node where the key is, and does not look for another one when that is gone.
+                # A client that is closed finds the nodes anew when it is used again.
+                if type(error).__name__ == _NO_NODE:
+                    self._waiting_client = self._connect(_LONGEST_WAIT)
+                await _close(client)
             raise await self._failed(error) from None
         streams: Any = found.items() if isinstance(found, Mapping) else found or ()
         for _, entries in streams:
@@ -266,10 +282,7 @@ class RedisStore:
             await asyncio.wait((self._flushing,), timeout=_WITHIN)
             self._flushing.cancel()
         for client in (self._client, self._waiting_client, *self._sentinels):
-            try:
-                await client.aclose()
-            except Exception as error:  # noqa: BLE001 - it is as good as closed
-                _logger.debug("The connection to %s was not closed in an orderly way: %s", self._shown, error)
+            await _close(client)
 
     # --- Commands ---
 
@@ -320,15 +333,22 @@ class RedisStore:
     async def _answers(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         from redis.exceptions import ResponseError
 
-        if len(commands) == 1:  # a pipeline costs more
-            try:
-                return [await self._client.execute_command(*commands[0])]
-            except ResponseError as error:
-                return [error]
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        client = self._client
+        try:
+            if len(commands) == 1:  # a pipeline costs more
+                try:
+                    return [await client.execute_command(*commands[0])]
+                except ResponseError as error:
+                    return [error]
+            pipeline = client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        except Exception as error:
+            if type(error).__name__ == _NO_NODE:
+                self._client = self._connect()
+                await _close(client)
+            raise
         return answers
 
     def _check(self) -> None:
@@ -452,6 +472,13 @@ def _check_parts(parts: SplitResult) -> None:
         raise UsageError(
             "The address of the shared store ends with something else than the number of a database, as /0."
         )
+
+
+async def _close(client: Any) -> None:
+    try:
+        await client.aclose()
+    except Exception as error:  # noqa: BLE001 - it is as good as closed
+        _logger.debug("A connection to the shared store was not closed in an orderly way: %s", type(error).__name__)
 
 
 def _checked(client: Any) -> Any:
