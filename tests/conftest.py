@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.kit.leaks import _nothing_left  # noqa: F401 - a fixture
 from tests.kit.loop import pytest_pyfunc_call  # noqa: F401 - a hook, which makes native async tests work
+from tests.kit.ports import free_port  # noqa: F401 - a fixture
 
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)

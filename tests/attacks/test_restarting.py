@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from mcplumb import Client, connect
 from mcplumb.protocol.restart import RestartPolicy
 from tests.attacks.harness import Target
 from tests.kit.loop import PATIENCE
+from tests.kit.ports import FreePort
 from tests.process.harness import LEGACY, MODERN
 
 CLIENTS = 4
@@ -23,12 +23,6 @@ PATIENT = RestartPolicy(first_wait=0.05, max_wait=0.2, breaker_after=10_000)
 CALLS = 20
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
 @pytest.mark.thorough
 @pytest.mark.req("STR-3", "HTP-3")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
@@ -37,13 +31,14 @@ def free_port() -> int:
     [{"revisions": [MODERN]}, {"revisions": [LEGACY[-1]]}, {"http_sse": True}],
     ids=["modern", "legacy", "http with sse"],
 )
-def test_no_safe_call_fails_while_a_server_is_restarted(number: int, options: dict[str, Any]) -> None:
-    asyncio.run(asyncio.wait_for(_restarts(number, options), PATIENCE * 3))
+def test_no_safe_call_fails_while_a_server_is_restarted(
+    number: int, options: dict[str, Any], free_port: FreePort
+) -> None:
+    asyncio.run(asyncio.wait_for(_restarts(number, options, free_port()), PATIENCE * 3))
 
 
-async def _restarts(number: int, options: dict[str, Any]) -> None:
+async def _restarts(number: int, options: dict[str, Any], port: int) -> None:
     path = "/sse" if options.get("http_sse") else "/mcp"
-    port = free_port()
     address = f"http://127.0.0.1:{port}/mcp"
     counts = [0] * CLIENTS
     is_over = asyncio.Event()

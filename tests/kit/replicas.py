@@ -20,7 +20,8 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from tests.kit.redis_server import RedisServer, held_port, needed
+from tests.kit.ports import held_port
+from tests.kit.redis_server import RedisServer, needed
 
 ROOT = Path(__file__).parents[2]
 #: Seconds for a replica to start or to stop.

@@ -24,7 +24,8 @@ from mcplumb.telemetry.request_metrics import BackendMetrics, ServerMetrics
 from tests.cli.workers.workshop import APP, WITHIN, Fleet, Load, fleet, until
 from tests.kit.debian import find_program
 from tests.kit.legacy_peer import HEADERS
-from tests.kit.redis_server import free_port, running_redis
+from tests.kit.ports import FreePort
+from tests.kit.redis_server import running_redis
 from tests.repo.source import ROOT
 
 PAGE = ROOT / "docs" / "howto" / "run-in-production.md"
@@ -85,9 +86,9 @@ def test_the_page_lists_every_metric() -> None:
 
 
 @contextmanager
-def nginx(folder: Path, first: str, second: str) -> Iterator[str]:
+def nginx(folder: Path, port: int, first: str, second: str) -> Iterator[str]:
     """nginx with the configuration of the page, without TLS, in front of two replicas."""
-    program, port = tool("nginx"), free_port()
+    program = tool("nginx")
     text = block("nginx", "upstream")
     text = re.sub(r"^ *ssl_certificate.*\n", "", text, flags=re.MULTILINE)
     for old, new in {
@@ -124,7 +125,7 @@ async def visit(url: str, answers: list[str], is_over: threading.Event) -> None:
 
 
 @pytest.mark.req("SCL-1")
-def test_replicas_behind_nginx_are_restarted_and_nobody_notices(tmp_path: Path) -> None:
+def test_replicas_behind_nginx_are_restarted_and_nobody_notices(tmp_path: Path, free_port: FreePort) -> None:
     tool("nginx")
     (tmp_path / "app.py").write_text(APP)
     places = [f"127.0.0.1:{free_port()}" for _ in range(2)]
@@ -140,7 +141,7 @@ def test_replicas_behind_nginx_are_restarted_and_nobody_notices(tmp_path: Path) 
             return running
 
         replicas = [start(0), start(1)]
-        with nginx(tmp_path, *places) as url, Load(url) as load:
+        with nginx(tmp_path, free_port(), *places) as url, Load(url) as load:
             visiting = threading.Thread(target=lambda: asyncio.run(visit(url, answers, is_over)))
             visiting.start()
             try:
@@ -171,7 +172,7 @@ async def served_without_the_store(url: str) -> None:
 
 
 @pytest.mark.req("SCL-4")
-def test_modern_clients_are_served_behind_nginx_without_the_store(tmp_path: Path) -> None:
+def test_modern_clients_are_served_behind_nginx_without_the_store(tmp_path: Path, free_port: FreePort) -> None:
     tool("nginx")
     (tmp_path / "app.py").write_text(APP)
     places = [f"127.0.0.1:{free_port()}" for _ in range(2)]
@@ -181,5 +182,5 @@ def test_modern_clients_are_served_behind_nginx_without_the_store(tmp_path: Path
             stack.enter_context(fleet(tmp_path / "app.py", *words, place=place))
         for place in places:
             until(lambda place=place: _listens(int(place.rpartition(":")[2])), "the replica")  # type: ignore[misc]
-        with nginx(tmp_path, *places) as url:
+        with nginx(tmp_path, free_port(), *places) as url:
             asyncio.run(served_without_the_store(url))

@@ -14,7 +14,7 @@ from mcplumb.rpc.observed_endpoint import Failure, combined, failure_of
 from mcplumb.types.content import TextContent
 from mcplumb.types.tools import CallToolResult
 from mcplumb.wire.messages import ErrorDetail
-from tests.kit.redis_server import held_port
+from tests.kit.ports import held_port
 
 
 class Notes:

@@ -13,7 +13,8 @@ from mcplumb.stores.redis_store import RedisStore
 from mcplumb.stores.shared_store import open_store
 from mcplumb.testing import check_store
 from tests.kit.loop import PATIENCE
-from tests.kit.redis_server import RedisServer, free_port, running_redis
+from tests.kit.ports import FreePort
+from tests.kit.redis_server import RedisServer, running_redis
 from tests.kit.redis_tls import Front, redis_with_tls
 from tests.stores.test_shared_stores import BOUND, two_of
 from tests.transports.socket_ends import CERTIFICATES
@@ -166,7 +167,7 @@ async def test_the_password_of_a_sentinel_is_named(query: str, sentence: str, ca
 
 
 @pytest.mark.req("SCL-4")
-async def test_a_name_that_no_sentinel_knows_is_named() -> None:
+async def test_a_name_that_no_sentinel_knows_is_named(free_port: FreePort) -> None:
     with running_redis("--sentinel") as sentinel:
         store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port},127.0.0.1:{free_port()}/other")
         with pytest.raises(StoreUnavailable, match=r"\(the sentinels know no primary of this name\)"):
@@ -175,7 +176,7 @@ async def test_a_name_that_no_sentinel_knows_is_named() -> None:
 
 
 @pytest.mark.req("SCL-4")
-async def test_a_primary_that_is_down_is_named() -> None:
+async def test_a_primary_that_is_down_is_named(free_port: FreePort) -> None:
     with running_redis("--sentinel") as sentinel:
         monitor(sentinel, free_port())
         store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/main")
@@ -190,7 +191,7 @@ async def test_a_primary_that_is_down_is_named() -> None:
 
 
 @pytest.mark.req("SCL-4")
-async def test_the_lack_of_a_sentinel_is_named() -> None:
+async def test_the_lack_of_a_sentinel_is_named(free_port: FreePort) -> None:
     store = RedisStore(f"redis+sentinel://127.0.0.1:{free_port()}/main")
     with pytest.raises(StoreUnavailable, match="no sentinel can be asked: ECONNREFUSED: nothing listens there"):
         await store.get("a/b")
@@ -198,7 +199,7 @@ async def test_the_lack_of_a_sentinel_is_named() -> None:
 
 
 @pytest.mark.req("SCL-4")
-async def test_sentinels_with_tls_are_told_from_those_without() -> None:
+async def test_sentinels_with_tls_are_told_from_those_without(free_port: FreePort) -> None:
     with running_redis("--sentinel") as sentinel:
         monitor(sentinel, free_port())
         store = RedisStore(f"rediss+sentinel://127.0.0.1:{sentinel.port}/main?{CA}")
@@ -214,7 +215,7 @@ async def test_sentinels_with_tls_are_told_from_those_without() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["redis+sentinel", "rediss+sentinel"])
-async def test_no_secrets(scheme: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_secrets(scheme: str, caplog: pytest.LogCaptureFixture, free_port: FreePort) -> None:
     caplog.set_level(logging.DEBUG)
     query = "prefix=p&sentinel_username=eve&sentinel_password=S3cret2"
     store = RedisStore(f"{scheme}://joe:S3cret@127.0.0.1:{free_port()}/main/0?{query}")

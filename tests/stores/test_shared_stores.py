@@ -19,7 +19,8 @@ from mcplumb.stores.shared_store import Record, SharedStore, open_store
 from mcplumb.testing import StoreCheck, check_store, store_checks
 from tests.client.peers import LOOPS, skip
 from tests.kit.loop import PATIENCE, run
-from tests.kit.redis_server import RedisServer, free_port, running_redis
+from tests.kit.ports import FreePort
+from tests.kit.redis_server import RedisServer, running_redis
 from tests.kit.redis_tls import behind_tls, pass_on
 from tests.transports.socket_ends import CERTIFICATES
 
@@ -126,7 +127,7 @@ async def test_a_certificate_that_cannot_be_trusted_is_refused(redis: RedisServe
         await store.close()
 
 
-async def test_the_reason_for_no_connection_is_named() -> None:
+async def test_the_reason_for_no_connection_is_named(free_port: FreePort) -> None:
     store = RedisStore(f"redis://joe:S3cret@127.0.0.1:{free_port()}/0")
     with pytest.raises(StoreUnavailable, match=r"present \(ECONNREFUSED: nothing listens there\)") as caught:
         await store.get("a/b")
@@ -466,7 +467,9 @@ async def test_a_node_of_a_cluster_that_is_replaced_is_left(is_known: bool, at_o
 
 @pytest.mark.req("SCL-4")
 @pytest.mark.parametrize("closing", ["waits", "fails"])
-async def test_operations_end_while_a_primary_is_left(closing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_operations_end_while_a_primary_is_left(
+    closing: str, monkeypatch: pytest.MonkeyPatch, free_port: FreePort
+) -> None:
     """One of them is cancelled meanwhile, or closing the connections fails."""
     with running_redis() as server:
         store = RedisStore(server.url)
@@ -571,7 +574,7 @@ async def test_store_away(way: str) -> None:
         "redis+sentinel://joe:S3cret@127.0.0.1:{port}/main",
     ],
 )
-async def test_no_secrets(address: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_secrets(address: str, caplog: pytest.LogCaptureFixture, free_port: FreePort) -> None:
     caplog.set_level(logging.DEBUG, "mcplumb")
     store = RedisStore(address.format(port=free_port()))
     with pytest.raises(StoreUnavailable) as caught:

@@ -23,6 +23,7 @@ from mcplumb.transports.socket_connection import (
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import turns
+from tests.kit.ports import FreePort
 from tests.transports.ends import Recorder
 from tests.transports.socket_ends import (
     WAYS,
@@ -242,14 +243,9 @@ async def test_connecting(way: str) -> None:
         await connection.close()
 
 
-def refused_port() -> TcpAddress:
-    with socket.create_server(("127.0.0.1", 0)) as soon_gone:
-        return TcpAddress("127.0.0.1", soon_gone.getsockname()[1])
-
-
-async def test_a_port_where_nothing_listens() -> None:
+async def test_a_port_where_nothing_listens(free_port: FreePort) -> None:
     for host in ("127.0.0.1", "localhost"):
-        address = TcpAddress(host, refused_port().port)
+        address = TcpAddress(host, free_port())
         with pytest.raises(ConnectError) as caught:
             await open_connection(address)
         assert str(caught.value) == (

@@ -41,6 +41,7 @@ from tests.client.auth.authorization_server import AuthorizationServer
 from tests.client.auth.site import Site, make_server, site
 from tests.client.peers import skip
 from tests.kit.loop import PATIENCE, happens, turns
+from tests.kit.ports import FreePort
 from tests.kit.results import text_of
 from tests.kit.servers import serving
 
@@ -814,16 +815,12 @@ async def test_a_registration_that_led_nowhere_is_not_used_again(tmp_path: Path,
 # --- Clients that were registered by hand ---
 
 
-def free_port() -> int:
-    free = LoopbackRedirect()
-    free.close()
-    return free.port
-
-
 @pytest.mark.req("AUT-3")
 @pytest.mark.parametrize("why", ["the session has ended", "again", "named again"])
 @pytest.mark.parametrize("is_fixed", [True, False])
-async def test_a_given_client_is_used_for_later_sign_ins(tmp_path: Path, why: str, is_fixed: bool) -> None:
+async def test_a_given_client_is_used_for_later_sign_ins(
+    tmp_path: Path, why: str, is_fixed: bool, free_port: FreePort
+) -> None:
     """Commands know nothing of the client that somebody has signed in with."""
     named = {"client_id": "me", "client_secret": "mine"} if why == "named again" else {}
     port = free_port() if is_fixed else 0
@@ -845,7 +842,7 @@ async def test_a_given_client_is_used_for_later_sign_ins(tmp_path: Path, why: st
 
 
 @pytest.mark.req("AUT-3")
-async def test_a_given_client_keeps_its_port(tmp_path: Path) -> None:
+async def test_a_given_client_keeps_its_port(tmp_path: Path, free_port: FreePort) -> None:
     async with site(tmp_path) as place:
         async with connect(place.url, auth=place.oauth(client_id="me", port=free_port())):
             pass

@@ -15,6 +15,7 @@ from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.post_queue import Body
 from tests.kit.leaks import leaves_nothing, nothing_left
 from tests.kit.loop import run, turns
+from tests.kit.ports import FreePort
 from tests.transports.http_client.raw import Asked, RawServer, Reply, Script, crowded
 from tests.transports.socket_ends import CERTIFICATES
 
@@ -33,12 +34,6 @@ async def serve(script: Script, tls: ssl.SSLContext | None = None) -> RawServer:
     server = RawServer(script)
     await server.open(tls)
     return server
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # --- Redirects ---
@@ -121,7 +116,7 @@ async def test_redirects_do_not_go_on_for_ever() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_a_server_that_does_not_run(host: str) -> None:
+async def test_a_server_that_does_not_run(host: str, free_port: FreePort) -> None:
     error = await fails(ConnectionPool(f"http://{host}:{free_port()}/mcp?secret=1"))
     assert isinstance(error, ConnectError)
     assert "cannot be reached: nothing listens there. Start the server" in str(error)
@@ -232,7 +227,7 @@ async def test_a_proxy_is_gone_through() -> None:
     await proxy.close()
 
 
-async def test_a_proxy_that_cannot_be_used() -> None:
+async def test_a_proxy_that_cannot_be_used(free_port: FreePort) -> None:
     async def refuse(asked: Asked, reply: Reply) -> None:
         await reply.send(407)
 
