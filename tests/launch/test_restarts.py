@@ -11,6 +11,7 @@ import pytest
 
 from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerDown, connect
 from mcplumb.protocol.restart import MAX_SENDS, RestartPolicy
+from tests.client.peers import skip
 from tests.kit.loop import PATIENCE, run, until
 from tests.kit.products import revision_names, spread
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
@@ -208,9 +209,10 @@ def test_calls_of_tools_are_sent_again_where_that_is_safe(stage: Stage, revision
 @pytest.mark.req("LIF-6", "CAN-5")
 async def test_whether_it_is_safe_is_not_asked_for_longer_than_the_call_may_take(stage: Stage) -> None:
     async with connection(stage, "good", restart=NEVER, timeout=FOREVER) as client:
-        call = asyncio.create_task(client.call_tool("read", {"hold": 1}, timeout=1.0))
+        call = asyncio.create_task(client.call_tool("read", {"hold": 1}, timeout=1000.0))
         await stage.log.wait_for_calls("read")
-        os.kill(client.process.pid, signal.SIGKILL)
+        await kill(client)
+        skip(1000.0)
         async with asyncio.timeout(PATIENCE):
             with pytest.raises((RequestLost, RequestTimeout), match="SIGKILL"):
                 await call
