@@ -292,7 +292,8 @@ def test_a_start_that_fails_is_tried_again_and_each_wait_is_longer() -> None:
         for wait in (1, 2, 4):
             await until(lambda: supervisor._restarter.deadline is not None)
             assert supervisor._restarter.deadline is not None
-            assert supervisor._restarter.deadline - loop.time() == pytest.approx(wait, abs=0.5)
+            # Some of it may have passed already, on a machine that is busy.
+            assert wait - 0.95 < supervisor._restarter.deadline - loop.time() <= wait + 0.001
             skip(wait)
             await until(lambda: supervisor._restarter.deadline is None)
         await until(lambda: supervisor.session.is_open)

@@ -154,7 +154,8 @@ async def test_a_server_without_an_endpoint_is_no_such_server(
     sentence: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_sse, "_ENDPOINT_TIMEOUT", 0.5)
+    if kind is ConnectTimeout:
+        monkeypatch.setattr(http_sse, "_ENDPOINT_TIMEOUT", 0.5)
 
     async def script(asked: Asked, reply: Reply) -> None:
         await (stream(reply) if asked.method == "GET" else reply.send(405))
