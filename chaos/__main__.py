@@ -34,7 +34,7 @@ async def run_part(name: str, part: Part, count: int, seed: int, report: Report)
     """Run one part, and count what it leaves behind."""
     began, before = time.monotonic(), Belongings()
     await part(count, seed, report)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (more := Belongings().more_than(before)) and time.monotonic() < deadline:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(0.05)
     report.left += [*more, *await living(report.folder)]

@@ -80,6 +80,7 @@ def serving(folder: Path, count: int, *options: str) -> Iterator[list[str]]:
                 addresses.append(line.partition("Serving at ")[2].strip())
                 if len(addresses) == count:
                     break
+        timer.cancel()
         yield addresses
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=PATIENCE)

@@ -165,6 +165,7 @@ class NewcomersPath:
                 said += line
                 if "Serving at " in line:
                     print("  mcplumb serve weather.py --http 127.0.0.1:0")
+                    timer.cancel()
                     yield line.partition("Serving at ")[2].strip()
                     break
             else:
