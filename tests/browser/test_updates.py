@@ -115,9 +115,20 @@ def test_a_live_session_goes_on_under_the_pointer(
     assert_kept(elements)
     expect(request.get_by_text("Oslo")).to_be_hidden()  # folded still
     expect(page.locator(".session-open").last).to_be_focused()
+    live = page.locator(".session-open").first
+    live.focus()
     writer.close()
     expect(page.locator(".pane-head .badge.is-live")).to_be_hidden()
-    assert_kept(elements[:2] + elements[4:])
+    expect(page.get_by_role("region", name="Live", exact=True)).to_have_count(0)
+    assert_kept(elements)
+    expect(live).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".session-open").last).to_be_focused()
+    story = Story()
+    story.request(0.1, "ping")
+    story.write(header("after", now=time.time()), folder)
+    expect(page.locator(".session-open")).to_have_count(3)
+    expect(page.locator(".session-open").last).to_be_focused()
 
 
 def test_a_list_stays_where_it_was_scrolled_to_when_another_session_comes_beside(
@@ -174,6 +185,19 @@ def test_a_call_that_reports_progress_disturbs_nothing(page: Page, serve: Serve)
     assert_kept(tree)
 
 
+def test_the_form_that_connects_stays_while_another_page_connects(opened: Opened, serve: Serve) -> None:
+    page, other = opened.page(), opened.page()
+    url = serve("--", *SERVER)
+    page.goto(url)
+    page.get_by_role("button", name="Disconnect bench").click()
+    other.goto(f"{url.partition('#')[0]}#/workbench/new")
+    elements = kept(page.get_by_role("button", name="Connect to it again"), page.get_by_role("textbox", name="Command"))
+    other.get_by_role("textbox", name="Command").fill("no-such-program")
+    other.get_by_role("button", name="Connect", exact=True).click()
+    expect(page.locator(".connection")).to_have_count(1)
+    assert_kept(elements)
+
+
 def test_the_log_follows_its_end(page: Page, serve: Serve) -> None:
     page.goto(serve("--", *SERVER))
     page.locator('[data-item="tool/flood"]').click()
@@ -197,5 +221,6 @@ def test_the_page_catches_up_after_a_pause_and_says_when_the_program_has_ended(
     expect(page.locator(".vlist-row:visible")).to_contain_text("Oslo")
     running[0].kill()
     expect(page.locator("#link-state")).to_have_text("Connection lost: is mcplumb view still running?")
+    page.close()  # it would go on to try, and to complain
     assert all("Failed to load resource" in each for each in opened.complaints)  # the browser says so itself
     opened.complaints.clear()

@@ -55,6 +55,27 @@ export const post = (path, body = {}) => ask("POST", path, body);
  */
 export const part = (part) => encodeURIComponent(String(part));
 
+/** Tells which answers to one question are news: of two that overtake each other, the later question has the newer answer. */
+export class Order {
+  #asked = 0;
+  #taken = 0;
+
+  /** Is called before asking; what it returns says, when there is an answer, whether it is newer than all before. */
+  ask() {
+    const mine = ++this.#asked;
+    return () => {
+      if (mine < this.#taken) return false;
+      this.#taken = mine;
+      return true;
+    };
+  }
+
+  /** Whether something was asked. */
+  get hasAsked() {
+    return this.#asked > 0;
+  }
+}
+
 /**
  * The events of the server, in one stream. It is closed while nobody looks at the page, because browsers allow only
  * six to one address; whoever listens to `hello` asks for everything again.

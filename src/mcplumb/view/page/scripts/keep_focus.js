@@ -13,7 +13,9 @@ function canHaveFocus(element) {
 
 function restore() {
   const { activeElement } = document;
-  if (!last.length || (activeElement && activeElement !== document.body) || document.querySelector("dialog[open]")) return;
+  // What is disabled keeps the focus until the next frame.
+  const isKept = activeElement && activeElement !== document.body && canHaveFocus(activeElement);
+  if (!last.length || isKept || document.querySelector("dialog[open]")) return;
   const [element, ...around] = last;
   if (canHaveFocus(element)) return;
   for (const each of around) {

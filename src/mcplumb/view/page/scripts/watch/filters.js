@@ -86,9 +86,16 @@ export class Filters {
   clear() {
     this.search.value = this.method.value = this.direction.value = this.id.value = "";
     for (const each of [this.errors, this.findings, this.slow, this.quiet]) each.setAttribute("aria-pressed", "false");
+    this.#stopSearch();
     this.text = "";
     this.found = null;
     this.onchange();
+  }
+
+  /** An answer that is under way must not filter what was not typed. */
+  #stopSearch() {
+    clearTimeout(this.timer);
+    this.asking?.abort();
   }
 
   /** Whether nothing is filtered. */
@@ -154,8 +161,8 @@ export class Filters {
 
   /** Asks the server which records have the text. */
   async searchNow() {
+    this.#stopSearch();
     this.text = this.search.value;
-    this.asking?.abort();
     if (!this.text) {
       this.found = null;
       this.onchange();

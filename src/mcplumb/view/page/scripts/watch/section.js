@@ -113,7 +113,10 @@ export function mount(root, frame) {
       if (shownPath !== path.join("/")) return;
     }
     let keys = (path[0] ?? "").split(",").filter(Boolean);
-    if (keys.some((key) => key !== "none" && !sessions.find(key))) await sessions.load();
+    if (keys.some((key) => key !== "none" && !sessions.find(key))) {
+      await sessions.load();
+      if (shownPath !== path.join("/")) return;
+    }
     if (!keys.length) {
       const first = sessions.first ?? sessions.sessions.find(({ live }) => live)?.key ?? sessions.sessions[0]?.key;
       keys = panes.length ? panes.map(({ listed }) => listed.key) : first ? [first] : [];

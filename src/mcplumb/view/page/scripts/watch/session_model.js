@@ -1,6 +1,6 @@
 // A session, as far as the page has loaded it: its rows, its findings, and what changes.
 
-import { get, part } from "../api.js";
+import { Order, get, part } from "../api.js";
 import { toastError } from "../components/toast.js";
 
 /**
@@ -80,6 +80,7 @@ export class SessionModel {
     this.loading = null;
     this.isStale = false;
     this.isClosed = false;
+    this.findingsOrder = new Order();
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     this.endings = [
@@ -158,8 +159,11 @@ export class SessionModel {
   }
 
   async #loadFindings() {
+    const isNews = this.findingsOrder.ask();
     try {
-      this.findings = await get(`sessions/${part(this.key)}/findings`);
+      const findings = await get(`sessions/${part(this.key)}/findings`);
+      if (!isNews()) return;
+      this.findings = findings;
       this.findingAt.clear();
       const order = ["note", "warning", "error"];
       for (const { lines, severity } of this.findings) {

@@ -1,6 +1,6 @@
 // The list of sessions: live ones first, then the recordings, the newest first.
 
-import { get } from "../api.js";
+import { Order, get } from "../api.js";
 import { toastError } from "../components/toast.js";
 import { el, keyed, setText, withoutFolder } from "../dom.js";
 import { localTime, size } from "./formats.js";
@@ -34,16 +34,21 @@ export class SessionsList {
     this.first = null;
     this.folder = "";
     this.isLoaded = false;
+    this.order = new Order();
     /** @type {string[]} */
     this.open = [];
+    /** The entries that are shown, by the keys of their sessions. @type {Map<string, Item>} */
+    this.items = new Map();
     this.body = el("div", { class: "sessions-body" });
     this.element = el("aside", { class: "sessions-list", "aria-label": "Sessions" }, this.body);
     this.element.addEventListener("keydown", (event) => this.#key(event));
   }
 
   async load() {
+    const isNews = this.order.ask();
     try {
       const { sessions, first, folder } = await get("sessions");
+      if (!isNews()) return;
       this.sessions = sessions;
       this.first = first;
       this.folder = folder;
@@ -59,8 +64,11 @@ export class SessionsList {
     return this.sessions.find((each) => each.key === key);
   }
 
-  /** Shows what has changed. */
+  /** Shows what has changed. A session that has ended is shown elsewhere, and its entry stays the same. */
   show() {
+    const { activeElement } = document;
+    const hadFocus = this.body.contains(activeElement);
+    this.items = new Map(this.sessions.map((each) => [each.key, this.items.get(each.key) ?? this.#make(each)]));
     const groups = [
       { title: "Live", sessions: this.sessions.filter(({ live }) => live) },
       { title: "Recorded", sessions: this.sessions.filter(({ live }) => !live) },
@@ -72,9 +80,11 @@ export class SessionsList {
       ({ title }) => el("section", { "aria-label": title }, el("h2", null, title), el("ul")),
       (section, { sessions }) => {
         const list = /** @type {Element} */ (section.lastElementChild);
-        keyed(list, sessions, ({ key }) => key, (each) => this.#make(each), (item, each) => this.#update(item, each));
+        keyed(list, sessions, ({ key }) => key, ({ key }) => /** @type {Item} */ (this.items.get(key)), (item, each) => this.#update(item, each));
       },
     );
+    // One that was moved has lost the focus.
+    if (hadFocus && document.activeElement !== activeElement) /** @type {HTMLElement} */ (activeElement).focus({ preventScroll: true });
     if (!this.sessions.length) this.body.append(el("p", { class: "hint" }, "No sessions yet."));
   }
 

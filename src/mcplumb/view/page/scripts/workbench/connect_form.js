@@ -27,23 +27,25 @@ function pairs(text, separator) {
 /**
  * Returns the panel that connects.
  * @param {import("./model.js").Model} model
- * @param {(id: number) => void} connected
+ * @param {() => (id: number) => void} connecting is called when it begins; what it returns, when there is a connection
  */
-export function connectForm(model, connected) {
+export function connectForm(model, connecting) {
   const problem = el("p", { class: "banner is-error", role: "alert", hidden: true });
   const element = el("div", { class: "connect" });
 
   /** @param {any} choice @param {HTMLButtonElement} button */
   async function connect(choice, button) {
+    if (button.getAttribute("aria-disabled") === "true") return;
     problem.hidden = true;
-    button.disabled = true;
+    button.setAttribute("aria-disabled", "true"); // a disabled button would lose the focus
+    const connected = connecting();
     try {
       connected((await model.connect(typeof choice === "function" ? choice() : choice)).id);
     } catch (error) {
       problem.hidden = false;
       setText(problem, error instanceof Error ? error.message : String(error));
     } finally {
-      button.disabled = false;
+      button.removeAttribute("aria-disabled");
     }
   }
 
@@ -157,12 +159,12 @@ export function connectForm(model, connected) {
     { name: "address", title: "Address", render: addressPanel },
     { name: "configured", title: "Configured", render: configuredPanel },
   ]);
-  const again = el("div", { class: "start-again", hidden: true });
+  const started = el("code");
+  const startButton = el("button", { type: "button", onclick: () => connect({ kind: "start" }, startButton) }, "Connect to it again");
+  const again = el("div", { class: "start-again", hidden: true }, el("span", null, "Started with ", started), startButton);
   model.on("connections", () => {
     again.hidden = !model.start;
-    if (!model.start) return;
-    const button = el("button", { type: "button", onclick: () => connect({ kind: "start" }, button) }, "Connect to it again");
-    fill(again, el("span", null, "Started with ", el("code", null, model.start)), button);
+    setText(started, model.start ?? "");
   });
   element.append(
     el("div", { class: "connect-head" }, el("h2", null, "Try a server"), el("p", null, "Connect to it, and use its tools, resources and prompts by hand.")),

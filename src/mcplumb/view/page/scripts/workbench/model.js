@@ -1,6 +1,6 @@
 // What the page knows of the connections. The server says which part has changed, and that part is asked for again.
 
-import { ApiError, ask, get, part, post } from "../api.js";
+import { ApiError, Order, ask, get, part, post } from "../api.js";
 import { toastError } from "../components/toast.js";
 
 /** @typedef {"connections" | "details" | "lists" | "call" | "questions" | "log" | "saved"} Topic */
@@ -30,6 +30,7 @@ export class Connection {
     this.lastLine = 0;
     /** The newest first. @type {Map<number, any>} */
     this.calls = new Map();
+    this.orders = { details: new Order(), questions: new Order(), log: new Order(), lists: new Map(LISTS.map((what) => [/** @type {string} */ (what), new Order()])) };
   }
 
   /** @param {string} path */
@@ -38,22 +39,34 @@ export class Connection {
   }
 
   async loadDetails() {
-    this.details = await get(this.path());
-    this.summary = { ...this.summary, ...this.details };
-    const known = this.calls;
-    this.calls = new Map(this.details.calls.map((/** @type {any} */ call) => [call.id, newer(known.get(call.id), call)]));
-    this.questions = this.details.questions;
-    this.model.tell("details", this);
+    const isNews = this.orders.details.ask();
+    const areQuestionsNews = this.orders.questions.ask();
+    const details = await get(this.path());
+    if (areQuestionsNews()) this.questions = details.questions;
+    if (isNews()) {
+      this.details = details;
+      this.summary = { ...this.summary, ...details };
+      const known = this.calls;
+      const last = details.calls[0]?.id ?? 0;
+      // Events may have told of later ones meanwhile.
+      const calls = [...[...known.values()].filter(({ id }) => id > last), ...details.calls];
+      this.calls = new Map(calls.map((call) => [call.id, newer(known.get(call.id), call)]));
+      this.model.tell("details", this);
+    }
     this.model.tell("questions", this);
   }
 
   /** @param {string} what */
   async loadList(what) {
+    const isNews = /** @type {Order} */ (this.orders.lists.get(what)).ask();
+    let list;
     try {
-      this.lists[what] = { items: (await get(this.path(`/lists/${what}`))).items, error: "" };
+      list = { items: (await get(this.path(`/lists/${what}`))).items, error: "" };
     } catch (error) {
-      this.lists[what] = { items: [], error: error instanceof Error ? error.message : String(error) };
+      list = { items: [], error: error instanceof Error ? error.message : String(error) };
     }
+    if (!isNews()) return;
+    this.lists[what] = list;
     this.model.tell("lists", this, what);
   }
 
@@ -65,12 +78,17 @@ export class Connection {
   }
 
   async loadQuestions() {
-    this.questions = (await get(this.path("/questions"))).questions;
+    const isNews = this.orders.questions.ask();
+    const { questions } = await get(this.path("/questions"));
+    if (!isNews()) return;
+    this.questions = questions;
     this.model.tell("questions", this);
   }
 
   async loadLog() {
+    const isNews = this.orders.log.ask();
     const { lines, last } = await get(this.path(`/log?after=${this.lastLine}`));
+    if (!isNews()) return;
     const fresh = lines.filter((/** @type {any} */ line) => line.number > this.lastLine);
     this.lastLine = last;
     this.lines = [...this.lines, ...fresh].slice(-MAX_LINES);
@@ -120,6 +138,7 @@ export class Model {
     /** @type {number} */
     this.current = 0;
     this.pending = new Map();
+    this.orders = { connections: new Order(), saved: new Order() };
     events.on("hello", () => this.reload());
     events.on("lost", () => this.reload());
     events.on("workbench", (event) => this.#hear(event));
@@ -156,8 +175,10 @@ export class Model {
   }
 
   async loadConnections() {
+    const isNews = this.orders.connections.ask();
     try {
       const { connections, start } = await get("workbench");
+      if (!isNews()) return;
       const known = this.connections;
       this.start = start;
       this.connections = new Map(
@@ -179,8 +200,11 @@ export class Model {
   }
 
   async loadSaved() {
+    const isNews = this.orders.saved.ask();
     try {
-      this.saved = (await get("workbench/saved")).calls;
+      const { calls } = await get("workbench/saved");
+      if (!isNews()) return;
+      this.saved = calls;
     } catch (error) {
       toastError(error);
     }
@@ -235,7 +259,8 @@ export class Model {
         if (connection && isCurrent) this.#soon(`log/${event.connection}`, () => connection.loadLog());
         return;
       case "lists":
-        for (const what of CHANGED[event.what] ?? []) if (connection?.lists[what]) connection.loadList(what);
+        // Also one that is being asked for the first time: its answer may be older than the change.
+        for (const what of CHANGED[event.what] ?? []) if (connection?.orders.lists.get(what)?.hasAsked) connection.loadList(what);
         return;
       case "resource":
         return this.tell("details", connection, { resource: event.uri });

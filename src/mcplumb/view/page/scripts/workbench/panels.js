@@ -1,6 +1,6 @@
 // The panels beside the work: the log, the calls so far, the saved ones, and the server itself.
 
-import { post } from "../api.js";
+import { Order, post } from "../api.js";
 import { jsonTree } from "../components/json_tree.js";
 import { Tabs } from "../components/tabs.js";
 import { toast, toastError } from "../components/toast.js";
@@ -41,6 +41,7 @@ export class Panels {
     /** @type {Connection | null} */
     this.connection = null;
     this.lastShown = 0;
+    this.openOrder = new Order();
     /** What the panel of the server shows. */
     this.aboutShown = "";
     model.on("log", (connection) => connection === this.connection && this.#showLog());
@@ -103,9 +104,10 @@ export class Panels {
   async #openCall(id) {
     const { connection } = this;
     if (!connection) return;
+    const isNews = this.openOrder.ask();
     try {
       const details = await connection.outcome(id);
-      this.openCall(details, details);
+      if (isNews() && this.connection === connection) this.openCall(details, details);
     } catch (error) {
       toastError(error);
     }

@@ -34,8 +34,16 @@ export function mount(root, frame) {
   const bar = el("div", { class: "connections", role: "group", "aria-label": "Connections" }, chips, newButton);
   const work = el("div", { class: "work" });
   const body = el("div", { class: "bench" }, items.element, work, panels.element);
-  const connect = connectForm(model, (id) => go(id));
+  const connect = connectForm(model, goLater);
   root.append(bar, dialogs.bar, body, connect);
+
+  /** Returns what goes to a connection, unless the user has gone elsewhere by then. */
+  function goLater() {
+    const from = path;
+    return (/** @type {number} */ id) => {
+      if (path === from) go(id);
+    };
+  }
 
   const current = () => model.connections.get(model.current) ?? null;
 
@@ -130,8 +138,9 @@ export function mount(root, frame) {
   /** What is shown of a server that is not connected. @param {import("./model.js").Connection} connection */
   function makeClosed(connection) {
     const again = async () => {
+      const goThere = goLater();
       try {
-        go(await model.reconnect(connection));
+        goThere(await model.reconnect(connection));
       } catch (problem) {
         toastError(problem);
       }
