@@ -85,6 +85,7 @@ def test_what_is_removed_hands_the_focus_on(bench: Page) -> None:
         bench.keyboard.press("Enter")
     bench.get_by_role("tab", name="Saved").click()
     delete = bench.get_by_role("button", name=re.compile("^Delete "))
+    expect(delete).to_have_count(2)
     for left in (1, 0):
         delete.first.focus()
         bench.keyboard.press("Enter")

