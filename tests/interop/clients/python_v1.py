@@ -117,7 +117,7 @@ async def visit(session: ClientSession, visitor: Visitor) -> dict[str, Any]:
 
     # This SDK gives up without telling the server, so the tool goes on waiting and its answer comes late.
     try:
-        await session.call_tool("climb", {"steps": 0}, read_timeout_seconds=timedelta(seconds=0.5))
+        await session.call_tool("climb", {"steps": 0}, read_timeout_seconds=timedelta(seconds=2))
     except McpError:
         report["timeout"] = said(await session.call_tool("release"))
         await visitor.late_answer.wait()

@@ -118,7 +118,7 @@ async def visit(client: Client, visitor: Visitor) -> dict[str, Any]:
     report["changes"] = [change, (await client.read_resource(NOTES)).contents[0].text]
 
     try:
-        await client.call_tool("climb", {"steps": 0}, read_timeout_seconds=0.5)
+        await client.call_tool("climb", {"steps": 0}, read_timeout_seconds=2.0)
     except MCPError:
         report["timeout"] = said(await client.call_tool("stopped"))
     return report

@@ -114,7 +114,7 @@ await client.subscribeResource({ uri: NOTES });
 await call("rewrite", { text: "Bring a hat." });
 report.changes = [...(await changed), (await read(NOTES)).text];
 
-report.timeout = await call("climb", { steps: 0 }, { timeout: 500 }).catch(() => call("stopped"));
+report.timeout = await call("climb", { steps: 0 }, { timeout: 2000 }).catch(() => call("stopped"));
 
 await transport.terminateSession?.();
 client.onerror = undefined; // which would tell of the streams that are closed here
