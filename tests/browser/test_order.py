@@ -202,6 +202,22 @@ def test_whoever_goes_on_while_a_connection_is_made_is_not_taken_back(page: Page
     expect(command).to_be_visible()
 
 
+def test_whoever_connects_while_another_connection_ends_gets_to_it(bench: Page) -> None:
+    ending = Held(bench, r"/connections/1$", "DELETE")
+    bench.get_by_role("button", name="Disconnect bench").click()
+    ending.wait()
+    bench.get_by_role("textbox", name="Command").fill("no-such-program")
+    asked: list[Route] = []
+    bench.route("**/api/workbench/connections", lambda route: asked.append(route))  # noqa: PLW0108 - as it is marked
+    bench.get_by_role("button", name="Connect", exact=True).click()
+    while not asked:
+        bench.wait_for_timeout(10)
+    ending.let_through()
+    expect(bench).to_have_url(re.compile("#/workbench/new$"))
+    asked.pop().continue_()
+    expect(bench.get_by_role("heading", name="Not connected to no-such-program")).to_be_visible()
+
+
 def test_what_connects_keeps_the_focus(opened: Opened, serve: Serve) -> None:
     page = opened.page()
     page.goto(serve() + "#/workbench/new")

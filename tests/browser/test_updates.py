@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import time
@@ -190,6 +191,7 @@ def test_the_form_that_connects_stays_while_another_page_connects(opened: Opened
     url = serve("--", *SERVER)
     page.goto(url)
     page.get_by_role("button", name="Disconnect bench").click()
+    expect(page).to_have_url(re.compile("#/workbench/new$"))
     other.goto(f"{url.partition('#')[0]}#/workbench/new")
     elements = kept(page.get_by_role("button", name="Connect to it again"), page.get_by_role("textbox", name="Command"))
     other.get_by_role("textbox", name="Command").fill("no-such-program")

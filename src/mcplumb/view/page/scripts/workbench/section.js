@@ -20,6 +20,8 @@ export function mount(root, frame) {
   const dialogs = new QuestionDialogs(model);
   /** @type {string[]} */
   let path = [];
+  /** The connections that were shown. @type {Set<number>} */
+  const seen = new Set();
   /** By connection, kind and key, with the item that each was made for. @type {Map<string, CallView & {item: string}>} */
   const views = new Map();
   /** @type {CallView | null} */
@@ -37,11 +39,12 @@ export function mount(root, frame) {
   const connect = connectForm(model, goLater);
   root.append(bar, dialogs.bar, body, connect);
 
-  /** Returns what goes to a connection, unless the user has gone elsewhere by then. */
+  /** Returns what goes to a new connection, unless the user has opened another one, or has left this one, by then. */
   function goLater() {
-    const from = path;
+    const from = current();
     return (/** @type {number} */ id) => {
-      if (path === from) go(id);
+      const now = current();
+      if (!seen.has(id) && (!now || now === from)) go(id);
     };
   }
 
@@ -235,6 +238,7 @@ export function mount(root, frame) {
       const before = model.current;
       path = given;
       model.current = Number(given[0]) || 0;
+      seen.add(model.current);
       if (!model.isLoaded) model.reload();
       else if (model.current !== before) {
         const connection = current();
