@@ -14,7 +14,8 @@ from typing import Self
 
 import pytest
 
-from tests.kit.redis_server import RedisServer, free_port, running_redis
+from tests.kit.ports import held_port
+from tests.kit.redis_server import RedisServer, running_redis
 from tests.transports.socket_ends import CERTIFICATES
 
 #: How the handshake of TLS begins.
@@ -103,15 +104,16 @@ class _Connection(socketserver.BaseRequestHandler):
 @contextmanager
 def redis_with_tls(*extra: str) -> Iterator[tuple[RedisServer, int]]:
     """A Redis or sentinel with a second port, for TLS; the test is skipped if the program was built without TLS."""
-    port = free_port()
     files = {
         "cert": CERTIFICATES / "server.pem",
         "key": CERTIFICATES / "server.key",
         "ca-cert": CERTIFICATES / "ca.pem",
     }
     options = [word for name, path in files.items() for word in (f"--tls-{name}-file", str(path))]
-    options += ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-replication", "yes"]
+    options += ["--tls-auth-clients", "no", "--tls-replication", "yes"]
     with ExitStack() as stack:
+        port: int = stack.enter_context(held_port()).getsockname()[1]
+        options += ["--tls-port", str(port)]
         try:
             server = stack.enter_context(running_redis(*extra, *options))
         except RuntimeError as error:
