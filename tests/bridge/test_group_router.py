@@ -215,6 +215,29 @@ async def test_entries_of_a_config_file_that_cannot_be_used_fail(
         Bridge(load_config(file))
 
 
+async def test_a_config_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(notes(MODERN), "http://127.0.0.1:0/mcp") as (url,):
+        monkeypatch.setenv("THE_URL", url)
+        entries: dict[str, Any] = {
+            "web": {"url": "${THE_URL}"},
+            "wrong": {"command": 7},
+            "off": {"command": "there-is-no-such-program", "disabled": True},
+        }
+        bridge = Bridge({"mcpServers": entries})
+        assert set(bridge.servers) == {"web", "wrong"}
+        async with client_of(bridge, MODERN) as client:
+            assert (await client.call_tool("web_add", {"a": 1, "b": 2})).text == "3"
+            with pytest.raises(RemoteError, match="In the given mapping, server 'wrong', key 'command': it must be a "):
+                await client.call_tool("wrong_tool")
+            nothing: list[str] = []
+            assert await bridge.update({"mcpServers": entries}) == Updated(nothing, nothing, nothing)
+            entries["wrong"] = dict(entries["web"])
+            assert await bridge.update({"mcpServers": entries}) == Updated(nothing, nothing, ["wrong"])
+            assert (await client.call_tool("wrong_add", {"a": 1, "b": 2})).text == "3"
+    with pytest.raises(UsageError, match="at least one server"):
+        Bridge({"mcpServers": {"off": entries["off"]}})
+
+
 @eras
 async def test_logs_of_all_servers_arrive(era: str) -> None:
     logs: list[Any] = []

@@ -29,7 +29,7 @@ async def stay(client: Client) -> None:
         ({7}, "not a set."),
         (
             {"command": "python", "args": ["weather.py"]},
-            "not a dict. To use an entry of a config file, read the file with load_config.",
+            'not a dict. To use an entry of a config, load it with load_config: a file, or {"mcpServers": {…}}.',
         ),
     ],
 )

@@ -349,7 +349,10 @@ async def test_options_of_one_server_take_precedence() -> None:
     [
         (["python x.py"], "connect_all takes a mapping of names to servers, or a loaded config, not a list"),
         ({7: "x"}, "The name of a server must be a string, not 7"),
-        ({"a": {"command": "x"}}, """The server 'a' has no "target", .* are read with load_config"""),
+        (
+            {"a": {"command": "x"}},
+            """The server 'a' has no "target", .* below "mcpServers": {"mcpServers": {"a": {…}}}""",
+        ),
     ],
 )
 async def test_what_is_no_group_is_refused(servers: Any, said: str) -> None:
@@ -391,6 +394,51 @@ async def test_a_loaded_config(tmp_path: Path) -> None:
             assert group["web"] is web
             assert text_of(await group.call_tool("wrong_search", {"word": "x"})) == "web: x"
             assert await group.update(load_config(file)) == GroupUpdate()
+
+
+async def test_a_config_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(notes("web"), "http://127.0.0.1:0/mcp") as (url,):
+        monkeypatch.setenv("THE_URL", url)
+        servers: dict[str, Any] = {
+            "web": {"type": "http", "url": "${THE_URL}"},
+            "off": {"command": "there-is-no-such-program", "disabled": True},
+            "unset": {"type": "http", "url": "${THIS_IS_NOT_SET}"},
+            "wrong": {"args": ["no command"]},
+        }
+        async with connect_all({"mcpServers": servers}) as group:
+            assert list(group) == ["web"]
+            assert {name: str(error) for name, error in group.failures.items()} == {
+                "unset": "In the given mapping, server 'unset': it needs the variable THIS_IS_NOT_SET, which is not "
+                "set in the environment.",
+                "wrong": 'In the given mapping, server \'wrong\': it needs a "command" that starts it, or the "url" '
+                "where it is.",
+            }
+            assert text_of(await group.call_tool("web_search", {"word": "x"})) == "web: x"
+            assert await group.update({"mcpServers": servers}) == GroupUpdate()
+            servers["wrong"] = dict(servers["web"])
+            del servers["unset"]
+            assert await group.update({"mcpServers": servers}) == GroupUpdate(removed=("unset",), changed=("wrong",))
+
+
+@pytest.mark.parametrize("key", ["mcpServers", "servers"])
+async def test_a_server_may_have_the_name_of_the_key_of_a_config(key: str) -> None:
+    servers: Any
+    for servers in ({key: notes()}, {key: {"target": notes()}}):
+        async with connect_all(servers) as group:
+            assert list(group) == [key]
+    async with connect_all({"a": notes()}) as group:
+        await group.add(key, {"target": notes()})
+        assert list(group) == ["a", key]
+        with pytest.raises(UsageError, match='has no "target"'):
+            await group.add("mcpServers" if key == "servers" else "servers", {"b": {"command": "x"}})
+
+
+async def test_a_config_may_have_a_server_named_target() -> None:
+    async with (
+        serving(notes("web"), "http://127.0.0.1:0/mcp") as (url,),
+        connect_all({"mcpServers": {"target": {"url": url}}}) as group,
+    ):
+        assert list(group) == ["target"]
 
 
 async def test_a_group_is_equal_to_itself_only() -> None:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -64,6 +65,84 @@ def test_what_is_wrong_is_told_on_use(project: Path) -> None:
 def test_a_file_that_cannot_be_read(project: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_config(write(project / "f.json", text))
+
+
+def test_a_mapping_is_read_like_a_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNITS", "metric")
+    servers: dict[str, Any] = {
+        "a": {"command": "x", "args": ["-u", "${UNITS}"], "env": {"HERE": "${workspaceFolder}"}, "cwd": "sub"},
+        "off": {**X, "disabled": True},
+        "unset": {"url": "${THIS_IS_NOT_SET}"},
+        "bad": {"command": "x", "args": "no list"},
+    }
+    given: dict[str, Any] = {"mcpServers": servers, "theme": "dark"}
+    config = load_config(given)
+    from_file = load_config(write(project / "f.json", given))
+    assert list(config) == list(from_file) == ["a", "off", "unset"]
+    assert config["a"].connect_arguments() == from_file["a"].connect_arguments()
+    assert config["a"].connect_arguments() == (
+        ["x", "-u", "metric"],
+        {"env": {"HERE": str(project)}, "cwd": f"{project}/sub"},
+    )
+    assert config["off"].disabled
+    assert config.files == []
+    with pytest.raises(ConfigError, match=r"^In the given mapping, server 'unset': it needs the variable THIS_IS_NOT"):
+        config["unset"].connect_arguments()
+    with pytest.raises(ConfigError, match=r"^In the given mapping, server 'bad', key 'args': it must be a list of "):
+        config["bad"]
+    servers["a"]["args"].append("later")
+    assert config["a"].args == ("-u", "${UNITS}")
+
+
+def test_a_mapping_may_have_the_key_and_the_inputs_of_vscode(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config({"servers": {"a": {"command": "x", "args": ["${input:key}"]}}, "inputs": [{"id": "key"}]})
+    assert [one.id for one in config["a"].unanswered_inputs()] == ["key"]
+    monkeypatch.setenv("MCPLUMB_INPUT_KEY", "7")
+    assert config["a"].connect_arguments()[0] == ["x", "7"]
+
+
+def test_a_mapping_may_have_the_values_that_python_has(project: Path) -> None:
+    given = {"command": Path("/bin/x"), "args": ("-p", project, 7), "cwd": project, "env": MappingProxyType({"A": 1})}
+    config = load_config(MappingProxyType({"mcpServers": MappingProxyType({"a": given})}))
+    assert config["a"].connect_arguments() == (
+        ["/bin/x", "-p", str(project), "7"],
+        {"env": {"A": "1"}, "cwd": str(project)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ({"command": b"x"}, "key 'command': it must be a string, not a bytes"),
+        ({"command": "x", "args": {"-u"}}, "key 'args': it must be a list of strings, not a set"),
+        ({"command": "x", "env": {"A": object()}}, r"key 'env\.A': it must be a string, not an object"),
+        ({"command": "x", "env": {7: "x"}}, "key 'env': its names must be strings, not 7"),
+        (object(), "it must be an object with a command or a url, not an object"),
+        (["x"], "it must be an object with a command or a url, not a list"),
+    ],
+)
+def test_values_that_json_does_not_have_are_refused(raw: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^In the given mapping, server 'it'(: |, ){said}"):
+        load_config({"mcpServers": {"it": raw}})["it"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, 'there is neither "mcpServers" nor "servers" in it.'),
+        ({"mcpServers": 1}, "key 'mcpServers': it must be an object that maps names to servers."),
+    ],
+)
+def test_a_mapping_that_is_no_config(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^In the given mapping[:,] {said}"):
+        load_config(given)
+
+
+def test_a_mapping_that_contains_itself() -> None:
+    given: dict[str, Any] = {"mcpServers": {}}
+    given["mcpServers"]["a"] = given
+    with pytest.raises(ConfigError, match=r"^In the given mapping: its values are nested too deeply\."):
+        load_config(given)
 
 
 def test_a_file_that_is_not_there(project: Path, home: Path) -> None:

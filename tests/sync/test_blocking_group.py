@@ -46,6 +46,16 @@ def test_a_group_comes_out_of_a_context() -> None:
     assert own_threads() == []
 
 
+def test_a_config_needs_no_file() -> None:
+    program, *arguments = command()
+    entry = {"command": program, "args": arguments, "cwd": ROOT}
+    with connect_all({"mcpServers": {"process": entry, "broken": {"args": []}}}) as group:
+        assert list(group) == ["process"]
+        assert "In the given mapping, server 'broken'" in str(group.failures["broken"])
+        assert text(group.call_tool("process_echo", {"text": "hi"})) == "hi"
+        assert group.update({"mcpServers": {"process": dict(entry)}}) == GroupUpdate(removed=("broken",))
+
+
 def test_a_group_can_be_opened_and_closed_by_hand() -> None:
     connecting = connect_all({"one": World().server})
     group = connecting.open()

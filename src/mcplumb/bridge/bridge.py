@@ -73,11 +73,12 @@ class Bridge:
     """A server whose features are those of other servers: ``Bridge(["npx", "some-server"]).run("http://…")``.
 
     ``target`` is what `mcplumb.connect` takes: a command, an address, a server object or an entry of a config file. Or
-    it is a mapping of names to these, such as a loaded config: then the servers are served as one, and the names of
-    their tools and prompts get the name of their server as a prefix. Entries that the config marks as disabled are left
-    out, and a server may be a mapping with its ``target`` and options of its own, as for `mcplumb.connect_all`. The
-    servers are started when a client needs them, started again after a crash, and stopped when they are idle. Clients
-    and servers may speak different eras and use different transports.
+    it is a mapping of names to these, a loaded config, or the contents of a config file, ``{"mcpServers": {…}}``: then
+    the servers are served as one, and the names of their tools and prompts get the name of their server as a prefix.
+    Entries that the config marks as disabled are left out, and a server may be a mapping with its ``target`` and
+    options of its own, as for `mcplumb.connect_all`. The servers are started when a client needs them, started again
+    after a crash, and stopped when they are idle. Clients and servers may speak different eras and use different
+    transports.
 
     - ``share`` says whether clients share one server. *auto*: they do if the server is modern, and if it is legacy
       those do that cannot be asked anything; every other client gets a server of its own. *always*: all share one, and

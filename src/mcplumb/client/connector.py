@@ -251,7 +251,9 @@ def connect(
         return Connecting(Supervisor(CustomLink(target), settings, memory))
     from mcplumb.transports.process.command import kind_of
 
-    hint = " To use an entry of a config file, read the file with load_config." if isinstance(target, Mapping) else ""
+    hint = ""
+    if isinstance(target, Mapping):
+        hint = ' To use an entry of a config, load it with load_config: a file, or {"mcpServers": {…}}.'
     raise UsageError(f"connect takes a command, an address or a Server, not {kind_of(target)}.{hint}")
 
 

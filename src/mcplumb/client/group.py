@@ -19,7 +19,7 @@ from mcplumb.client.client import Client
 from mcplumb.client.client_settings import DEFAULT_MAX_TIMEOUT, DEFAULT_TIMEOUT, OnLog
 from mcplumb.client.connector import OWN_INFO, Target
 from mcplumb.client.group_changes import GroupChanges
-from mcplumb.client.group_member import GroupMember, Servers, all_failed, named, read_members
+from mcplumb.client.group_member import GroupMember, Servers, all_failed, named, new_member, read_members
 from mcplumb.client.input_handlers import OnElicit, OnSample, Roots
 from mcplumb.client.requests import Meta, Timeout
 from mcplumb.errors import Closed, ConnectError, McplumbError, UsageError
@@ -88,9 +88,10 @@ def connect_all(
 ) -> ConnectingAll:
     """Connect to several servers at once: ``async with connect_all({"weather": "python weather.py"}) as group``.
 
-    ``servers`` is a loaded config, or a mapping of names to what `connect` takes. Where one server needs options of its
-    own, give a mapping with its ``target`` and these options: ``{"notes": {"target": "https://…", "token": "…"}}``.
-    Entries that a loaded config marks as disabled are left out.
+    ``servers`` is a mapping of names to what `connect` takes. Where one server needs options of its own, give a mapping
+    with its ``target`` and these options: ``{"notes": {"target": "https://…", "token": "…"}}``. Or it is a config: a
+    loaded one, or the contents of a config file, ``{"mcpServers": {"weather": {"command": "python", …}}}``, as for
+    `load_config`. Entries that it marks as disabled are left out.
 
     The servers are started at the same time. One that fails is logged, listed in ``group.failures`` and left out;
     only if all of them fail, `ConnectError` is raised.
@@ -220,7 +221,7 @@ class Group(Mapping[str, Client]):
             self._check_open()
             if name in self._members:
                 raise UsageError(f"The group has a server {name!r} already: remove it first.")
-            (member,) = read_members({name: target}).values()
+            member = new_member(name, target)
             self._join(member)
             try:
                 await self._start(member)

@@ -13,7 +13,17 @@ from mcplumb.client.client import Client
 from mcplumb.client.connector import ConfigEntry, Connecting, Target, connect, is_started_by_command
 from mcplumb.errors import Closed, ConnectError, McplumbError, UsageError
 
-__all__ = ["GroupMember", "Servers", "all_failed", "enabled_servers", "named", "read_members", "target_and_options"]
+__all__ = [
+    "GroupMember",
+    "Servers",
+    "all_failed",
+    "enabled_servers",
+    "loaded",
+    "named",
+    "new_member",
+    "read_members",
+    "target_and_options",
+]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -112,15 +122,16 @@ def read_members(servers: Servers) -> dict[str, GroupMember]:
         raise UsageError(
             f"connect_all takes a mapping of names to servers, or a loaded config, not a {type(servers).__name__}."
         )
-    found: dict[str, GroupMember] = {}
-    for name, target in enabled_servers(servers).items():
-        if not isinstance(name, str):
-            raise UsageError(f"The name of a server must be a string, not {name!r}.")
-        if isinstance(target, Exception):
-            found[name] = GroupMember(name, None, {}, target)
-        else:
-            found[name] = GroupMember(name, *target_and_options(name, target))
-    return found
+    return {name: new_member(name, target) for name, target in enabled_servers(servers).items()}
+
+
+def new_member(name: str, target: Any) -> GroupMember:
+    """Return a server of a group, not connected yet; an error in place of a target is why it cannot be connected."""
+    if not isinstance(name, str):
+        raise UsageError(f"The name of a server must be a string, not {name!r}.")
+    if isinstance(target, Exception):
+        return GroupMember(name, None, {}, target)
+    return GroupMember(name, *target_and_options(name, target))
 
 
 def target_and_options(name: str, server: Any) -> tuple[Any, dict[str, Any]]:
@@ -130,14 +141,29 @@ def target_and_options(name: str, server: Any) -> tuple[Any, dict[str, Any]]:
     options = dict(server)
     if "target" not in options:
         raise UsageError(
-            f'The server {name!r} has no "target", which is a command, an address, or a config entry. Entries of a '
-            "config file are read with load_config."
+            f'The server {name!r} has no "target", which is a command, an address, or a config entry. An entry as in a '
+            f'config file goes below "mcpServers": {{"mcpServers": {{"{name}": {{…}}}}}}.'
         )
     return options.pop("target"), options
 
 
+def loaded(servers: Any) -> Any:
+    """Return a loaded config for the contents of a config file, ``{"mcpServers": {…}}``, and anything else as it is."""
+    if not isinstance(servers, Mapping) or isinstance(servers, _LoadedConfig):
+        return servers
+    for key in ("mcpServers", "servers"):
+        table = servers.get(key)
+        # A single server of this name is a target, or a mapping with one.
+        if isinstance(table, Mapping) and ("target" not in table or isinstance(table["target"], Mapping)):
+            from mcplumb.config.load_config import load_config
+
+            return load_config(servers)
+    return servers
+
+
 def enabled_servers(servers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the servers by name; of a loaded config those that are not disabled, broken ones as their errors."""
+    """Return the servers by name; of a config those that are not disabled, and broken ones as their errors."""
+    servers = loaded(servers)
     if not isinstance(servers, _LoadedConfig):
         return dict(servers)
     found = {name: entry for name, entry in servers.items() if not getattr(entry, "disabled", False)}

@@ -1,4 +1,4 @@
-"""Load the configured servers of one file, or of all files that apply to a folder."""
+"""Load the configured servers of one file, of a mapping, or of all files that apply to a folder."""
 
 # pathlib is avoided: importing it would slow down the start of every command.
 # ruff: noqa: PTH100, PTH109, PTH111, PTH113
@@ -16,6 +16,9 @@ from mcplumb.config.parse import read_entries
 from mcplumb.errors import UsageError
 
 __all__ = ["Config", "discover_config", "load_config"]
+
+#: What errors name instead of a file.
+_MAPPING = "the given mapping"
 
 
 class Config(Mapping[str, ServerEntry]):
@@ -70,14 +73,19 @@ class Config(Mapping[str, ServerEntry]):
                 self.hidden.append(found)
 
 
-def load_config(path: str | os.PathLike[str] | None = None) -> Config:
+def load_config(path: str | os.PathLike[str] | Mapping[str, Any] | None = None) -> Config:
     """Return the servers of a config file in any supported dialect; without a path, call `discover_config`.
+
+    Instead of a path, give the contents of such a file as a mapping, ``{"mcpServers": {…}}``: it is read in the same
+    way, as a file in the current folder.
 
     Raises `ConfigError` if the file cannot be read. A broken entry does not affect the others; it is reported when it
     is used.
     """
     if path is None:
         return discover_config()
+    if isinstance(path, Mapping):
+        return _read_mapping(path)
     file = os.path.abspath(os.path.expanduser(path))
     data = read_file(file)
     if data is None:
@@ -119,6 +127,27 @@ def discover_config(folder: str | os.PathLike[str] | None = None) -> Config:
             documents[location.path] = None
             config.faults.append(error)
     return config
+
+
+def _read_mapping(mapping: Mapping[str, Any]) -> Config:
+    try:
+        document = _as_json(mapping)
+    except RecursionError:
+        raise ConfigError("its values are nested too deeply.", file=_MAPPING) from None
+    config = Config()
+    location = ConfigLocation(_MAPPING, find_dialect(_MAPPING, document), "named", _here())
+    config._add(location, document, is_named=True)
+    config.files.clear()  # there is none
+    return config
+
+
+def _as_json(value: Any) -> Any:
+    """Return a copy with the types that JSON has, where that is possible."""
+    if isinstance(value, Mapping):
+        return {name: _as_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _here() -> str:

@@ -127,6 +127,8 @@ class _EntryParser:
             raise self._error(f"it must be an object of names and values, not {_kind(values)}.", key)
         found = {}
         for name, value in values.items():
+            if not isinstance(name, str):
+                raise self._error(f"its names must be strings, not {name!r}.", key)
             if value is None:
                 continue  # VS Code removes an inherited variable this way; here only safe ones are inherited
             text = _scalar(value)
@@ -199,4 +201,9 @@ def _kind(value: Any) -> str:
         list: "a list",
         dict: "an object",
     }
-    return kinds[type(value)]
+    if type(value) in kinds:
+        return kinds[type(value)]
+    # Only a mapping of Python's values has others: a file does not need the import.
+    from mcplumb.transports.process.command import kind_of  # noqa: PLC0415
+
+    return kind_of(value)

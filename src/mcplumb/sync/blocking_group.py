@@ -13,7 +13,7 @@ from mcplumb.client import group as async_group
 from mcplumb.client import group_changes as async_changes
 from mcplumb.client.connector import Target
 from mcplumb.client.group_changes import ServerChange
-from mcplumb.client.group_member import Servers
+from mcplumb.client.group_member import Servers, loaded
 from mcplumb.errors import Closed
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.sync.blocking_client import (
@@ -163,7 +163,7 @@ class Group(Blocking[_Async], Mapping[str, Client]):
 
         Servers whose entries are the same are not disturbed, except that those that had failed are tried again.
         """
-        ready = self._callbacks.threaded(servers)
+        ready = self._callbacks.threaded(loaded(servers))
         update = self._handle.new_call().run(self._client.update(ready))
         self._callbacks.forget_all_but(ready)
         return update
@@ -242,7 +242,7 @@ class ConnectingAll:
         self._handle = LoopHandle(self._close, stop.total + EXIT_GRACE)
         self._callbacks = _Callbacks(self._handle)
         self._stderr = thread_callbacks(options, self._handle)
-        self._connecting = async_group.connect_all(self._callbacks.threaded(servers), **options)
+        self._connecting = async_group.connect_all(self._callbacks.threaded(loaded(servers)), **options)
 
     def open(self) -> Group:
         """Connect, and wait until the servers are ready. A failed or interrupted attempt leaves nothing open."""
