@@ -166,6 +166,27 @@ def test_a_resource_is_read_and_a_prompt_is_got() -> None:
     talk(modern(play), body)
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [(5, "5"), (None, "None"), (["Oslo"] * 9, r"\['Oslo', 'Oslo', .*\.\.\.\]")]
+)
+def test_an_argument_of_a_prompt_that_is_no_string_is_named(value: Any, shown: str) -> None:
+    async def play(peer: Peer) -> None:
+        request = await peer.expect("ping")
+        peer.answer(request, {})
+
+    async def body(client: Client) -> None:
+        arguments: dict[str, Any] = {"day": "Friday", "city": value}
+        with pytest.raises(UsageError, match=f"^The argument 'city' of 'plan' is {shown}: it must be a string.$"):
+            await client.get_prompt("plan", arguments)
+        with pytest.raises(UsageError, match=f"^The argument 'city' of 'plan' is {shown}: it must be a string.$"):
+            await client.complete("plan", "day", "Fri", arguments)
+        with pytest.raises(UsageError, match=f"^The argument 'city' of 'plan' is {shown}: it must be a string.$"):
+            await client.complete("plan", "city", value)
+        await client.ping()  # nothing else was sent
+
+    talk_legacy(play, body)
+
+
 @pytest.mark.req("LEG-5")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25"])
 def test_an_argument_is_completed(revision: str) -> None:

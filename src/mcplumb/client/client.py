@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +220,8 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Meta = None,
     ) -> GetPromptResult:
-        """Return the messages of a prompt. For the parameters, see ``call_tool``."""
+        """Return the messages of a prompt; all its arguments are strings. For the parameters, see ``call_tool``."""
+        _check_strings(name, arguments)
         params = {"name": name, "arguments": arguments or {}}
         options = self._requests.options(timeout, max_timeout, on_progress, meta)
         return await self._requests.ask("prompts/get", params, GetPromptResult, options)
@@ -240,6 +242,9 @@ class Client:
         """
         if isinstance(ref, str):
             ref = ResourceTemplateReference(ref) if "://" in ref else PromptReference(ref)
+        of = ref.uri if isinstance(ref, ResourceTemplateReference) else getattr(ref, "name", ref)
+        _check_strings(of, context)
+        _check_strings(of, {argument: value})
         known = None if context is None else CompletionContext(context)
         params = for_revision(CompleteParams(ref, CompletionArgument(argument, value), known), self.revision)
         fields: dict[str, Any] = msgspec.to_builtins(params)
@@ -321,3 +326,10 @@ class Client:
         """Send any notification."""
         session = await self._supervisor.ready(method, self._supervisor.settings.timeout)
         await session.notify(method, UNSET if params is None else params)
+
+
+def _check_strings(of: object, arguments: Any) -> None:
+    """Raise `UsageError` for an argument that is no string: the server's error might not name it."""
+    for name, value in arguments.items() if isinstance(arguments, dict) else ():
+        if not isinstance(value, str):
+            raise UsageError(f"The argument {name!r} of {of!r} is {reprlib.repr(value)}: it must be a string.")

@@ -534,7 +534,22 @@ def test_a_prompt_is_filled_in(revision: Revision) -> None:
         ({"name": "other"}, "There is no prompt 'other'."),
         ({"name": "sort_notes"}, "'topic'"),
         ({"name": "sort_notes", "arguments": {"topic": "a", "limit": "many"}}, "'limit'"),
-        ({"name": "sort_notes", "arguments": {"topic": 5}}, "cannot be read"),
+        (
+            {"name": "sort_notes", "arguments": {"topic": 5, "limit": "many"}},
+            "Argument 'topic': expected a string, got the number 5.",
+        ),
+        (
+            {"name": "sort_notes", "arguments": {"topic": None, "limit": []}},
+            "Argument 'topic': expected a string, got null.\nArgument 'limit': expected a string, got an array",
+        ),
+        (
+            {"name": "sort_notes", "arguments": ["a"]},
+            "The params cannot be read: Expected `object | null`, got `array`",
+        ),
+        (
+            {"name": 5, "arguments": {"topic": "a"}},
+            "The params cannot be read: Expected `str`, got `int` - at `$.name`",
+        ),
     ],
 )
 def test_a_prompt_that_cannot_be_filled_in_is_an_error(revision: Revision, params: Plain, words: str) -> None:

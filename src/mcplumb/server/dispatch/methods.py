@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from mcplumb.errors import RequestError, ToolError
+from mcplumb.errors import DecodeError, RequestError, ToolError
 from mcplumb.protocol.in_flight import DUPLICATE_ID
 from mcplumb.protocol.version_negotiation import Admission, Admitted, InitializedSession, Refused
 from mcplumb.rpc.handler import Outcome, Reply
@@ -25,7 +25,8 @@ from mcplumb.server.context import Context
 from mcplumb.server.dispatch.failures import error_of, outcome_of
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.results import ModernText, TextResult, contents_of, prompt_result_of, result_of
-from mcplumb.server.schema.signature import BadArguments
+from mcplumb.server.schema.read_value import Fault, value_in_words
+from mcplumb.server.schema.signature import BadArguments, describe_faults
 from mcplumb.types.base import CacheScope, PageParams, Params, Payload, Result, RetryParams
 from mcplumb.types.content import TextContent
 from mcplumb.types.lifecycle import DiscoverResult, InitializeResult
@@ -294,7 +295,12 @@ def _get_prompt(call: Call) -> _Started:
     from mcplumb.types.prompts import GetPromptParams
 
     kind = undecoded(GetPromptParams, "meta", "input_responses")
-    params = read(kind, call.request.params, what="params")
+    try:
+        params = read(kind, call.request.params, what="params")
+    except DecodeError as error:
+        if faults := _not_strings(call.request.params):  # msgspec does not name them
+            raise RequestError(INVALID_PARAMS, describe_faults(faults)) from error
+        raise
     call.params = None  # it may wait for long
     entry = call.session.shared.catalog.prompts.get(params.name)
     if entry is None:
@@ -306,6 +312,23 @@ def _get_prompt(call: Call) -> _Started:
         raise RequestError(INVALID_PARAMS, str(error)) from error
     description = entry.payload.description
     return _execute(call, entry, arguments, lambda value: prompt_result_of(value, description))
+
+
+class _AnyArguments(Payload, frozen=True):
+    arguments: dict[str, Any]
+
+
+def _not_strings(params: Any) -> list[Fault]:
+    """Return the arguments of a prompt that are no strings, as faults."""
+    try:
+        arguments = read(_AnyArguments, params).arguments
+    except DecodeError:
+        return []
+    return [
+        ((name,), f"expected a string, got {value_in_words(value)}")
+        for name, value in arguments.items()
+        if not isinstance(value, str)
+    ]
 
 
 def _complete(call: Call) -> _Started:
