@@ -18,6 +18,7 @@ UTF-8 match nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NoReturn
 
 import msgspec
@@ -114,12 +115,7 @@ class UriTemplate:
 
         Raises UsageError for a missing or unknown value, and for one that its variable cannot have.
         """
-        unknown = [name for name in values if name not in self.names]
-        if unknown and not self.names:
-            raise UsageError(f"The URI {self._text!r} has no variables.")
-        if unknown:
-            named, names = (", ".join(map(repr, each)) for each in (unknown, self.names))
-            raise UsageError(f"The URI template {self._text!r} has no variable {named}. It has {names}.")
+        self.check_names(values)
         missing = [name for name in self.names if name not in values and name not in self.optional_names]
         if missing:
             raise UsageError(f"The URI template {self._text!r} needs a value for {', '.join(missing)}.")
@@ -132,6 +128,15 @@ class UriTemplate:
         if self.match(uri) != values:
             raise UsageError(f"The URI template {self._text!r} cannot represent these values: {values!r}.")
         return uri
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Raise `UsageError` if there are no variables of these names."""
+        unknown = [name for name in names if name not in self.names]
+        if unknown and not self.names:
+            raise UsageError(f"The URI {self._text!r} has no variables.")
+        if unknown:
+            named, known = (", ".join(map(repr, each)) for each in (unknown, self.names))
+            raise UsageError(f"The URI template {self._text!r} has no variable {named}. It has {known}.")
 
     def _match_base(self, uri: str) -> dict[str, str] | None:
         literals, variables, pivot = self._literals, self._variables, self._pivot

@@ -104,7 +104,7 @@ def test_lists_and_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
     done = piped(
         monkeypatch, "tools", "resources", "prompts", "prompt plan city=Rome", "complete plan city=R", "exit", "xyz"
     )
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, "There are no completions for 'city=R'.\n")
     assert "forecast(city, days=3)" in done.out
     assert "weather://{city}/today" in done.out
     assert "Plan a day in Rome" in done.out

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from mcplumb.cli.arguments import prompt_schema, read_arguments, read_object, read_pair
+from mcplumb.cli.arguments import Pair, fill, prompt_schema, read_arguments, read_object, read_pair, signature
 from mcplumb.cli.command_runner import TOOL_FAILED, global_options
 from mcplumb.cli.commands.list_features import find_listed
 from mcplumb.cli.input_prompts import InputPrompter, input_options
 from mcplumb.cli.log_output import show_log
+from mcplumb.cli.parse_value import SchemaView
 from mcplumb.cli.render.output import print_json, print_text, say
 from mcplumb.cli.render.print_content import (
     ContentSink,
@@ -24,9 +25,12 @@ from mcplumb.cli.render.print_content import (
 )
 from mcplumb.cli.render.progress_bar import ProgressBar
 from mcplumb.cli.server_target import Target, server_command
-from mcplumb.errors import UsageError
+from mcplumb.errors import McplumbError, UsageError
 from mcplumb.server.schema.read_value import as_text
-from mcplumb.types.prompts import PromptReference, ResourceTemplateReference
+from mcplumb.types.prompts import PromptReference, Reference, ResourceTemplateReference
+
+if TYPE_CHECKING:
+    from mcplumb.client.client import Client
 
 __all__ = ["call", "complete", "prompt", "read"]
 
@@ -192,7 +196,8 @@ async def complete(target: Target, *, ref: str, arguments: tuple[str, ...], as_j
     """Complete the value of an argument.
 
     The KEYs are arguments of a prompt, or variables of a resource template. The last one is completed; those before it
-    have values already. Prints one value per line, the best first.
+    have values already. Prints one value per line, the best first. If there are none, an argument that the prompt or
+    the template does not have is an error.
 
     \b
     mcplumb complete plan city=O -- python weather.py
@@ -203,13 +208,39 @@ async def complete(target: Target, *, ref: str, arguments: tuple[str, ...], as_j
     async with target.connect() as client:
         meant = ResourceTemplateReference(ref) if is_template else PromptReference(ref)
         found = await client.complete(meant, key, begun, dict(known) or None)
+        if not found.values:
+            await _check_names(client, meant, [*dict(known), key])
     if as_json:
         print_json(msgspec.to_builtins(found))
         return
+    if not found.values:
+        say(f"There are no completions for {arguments[-1]!r}.")
     for value in found.values:
         print_text(value)
     if found.has_more or (found.total or 0) > len(found.values):
         say("There are more." if found.total is None else f"There are {found.total} in all.")
+
+
+async def _check_names(client: Client, ref: Reference, names: list[str]) -> None:
+    """Raise `UsageError` if the definition of a prompt or a template has no arguments of these names."""
+    if isinstance(ref, ResourceTemplateReference):
+        from mcplumb.server.uri_templates import UriTemplate
+
+        try:
+            template = UriTemplate(ref.uri)
+        except UsageError:  # the server may know more kinds of variables
+            return
+        template.check_names(names)
+        return
+    try:
+        listed = {each.name: each for each in await client.list_prompts()}
+    except McplumbError:  # the completions are empty, and that is all that is known
+        return
+    if ref.name in listed:
+        schema = prompt_schema(listed[ref.name].arguments)
+        mistakes = fill({}, [Pair(name, "=", "") for name in names], SchemaView(schema))
+        if mistakes:
+            raise UsageError("\n".join([*mistakes, "", signature(ref.name, schema)]))
 
 
 def _filled_in(uri: str, values: tuple[str, ...]) -> str:

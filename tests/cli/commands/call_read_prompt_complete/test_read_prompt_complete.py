@@ -12,6 +12,8 @@ from tests.cli.servers.kitchen import PNG
 from tests.kit.loop import PATIENCE
 
 KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
+#: A server that answers every completion, with no values, and lists nothing.
+UNCHECKED = ["--", PYTHON, str(SERVERS / "incomplete.py")]
 LEGACY_KITCHEN = ["--revision", "2025-11-25", *KITCHEN]
 
 both = pytest.mark.parametrize("server", [KITCHEN, LEGACY_KITCHEN], ids=["modern", "legacy"])
@@ -126,6 +128,40 @@ def test_what_is_known_already_counts() -> None:
 
 def test_completion_as_json() -> None:
     assert here("complete", "plan", "meal=lu", "--json", *KITCHEN).json["values"] == ["lunch"]
+
+
+def test_a_completion_without_values_says_so() -> None:
+    assert here("complete", "plan", "meal=x", *KITCHEN) == (0, "", "There are no completions for 'meal=x'.\n")
+    done = here("complete", "plan", "meal=x", "--json", *KITCHEN)
+    assert (done.code, done.json["values"], done.err) == (0, [], "")
+
+
+@both
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize("words", [["meals="], ["meal=x", "meals=y"], ["meals=y", "meal=x"]])
+def test_an_argument_that_the_prompt_does_not_have_is_an_error(
+    server: list[str], form: list[str], words: list[str]
+) -> None:
+    done = here("complete", "plan", *words, *form, *server)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(
+        "Error: There is no argument 'meals', did you mean \"meal\"?\n\nplan(meal, guests?)\n  meal    string, req"
+    )
+
+
+def test_a_variable_that_the_template_does_not_have_is_an_error() -> None:
+    for template, said in {
+        "a://{dish}/recipe": "The URI template 'a://{dish}/recipe' has no variable 'dishes'. It has 'dish'.",
+        "a://soup/recipe": "The URI 'a://soup/recipe' has no variables.",
+    }.items():
+        done = here("complete", template, "dishes=so", *UNCHECKED)
+        assert done == (2, "", f"Error: {said}\n")
+
+
+@pytest.mark.parametrize("ref", ["hidden", "a:{b*}://"])
+def test_without_a_definition_there_is_no_error(ref: str) -> None:
+    """The server lists no prompts, and the template is of a form that mcplumb does not know."""
+    assert here("complete", ref, "b=c", *UNCHECKED) == (0, "", "There are no completions for 'b=c'.\n")
 
 
 def test_there_is_something_to_complete() -> None:
