@@ -94,6 +94,25 @@ def test_without_a_server_the_three_ways_are_shown() -> None:
     assert "mcplumb tools -s weather" in done.err
 
 
+def test_a_tap_names_only_what_it_takes() -> None:
+    done = here("tap")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: Which server? Name it in one of three ways:\n\n")
+    for way, what in {
+        "mcplumb tap -- python weather.py": "a command that starts it",
+        "mcplumb tap --http 127.0.0.1:9000 -s http://127.0.0.1:8000/mcp": "its address, and where the tap listens",
+        "mcplumb tap -s weather": "its name in a config file; 'mcplumb servers' lists them",
+    }.items():
+        assert f"  {way:62}  {what}\n" in done.err
+
+
+@pytest.mark.parametrize("command", ["tap", "login", "logout"])
+def test_the_help_names_only_the_addresses_that_a_command_takes(command: str) -> None:
+    said = " ".join(here(command, "--help").out.split())
+    assert "Its address (http://… or https://…), or its name." in said
+    assert "tcp://" not in said
+
+
 def test_one_server_is_enough() -> None:
     assert refusal("-s", "tcp://x:1", "--", "cmd") == "The server is named twice: give -s, or a command after --."
 

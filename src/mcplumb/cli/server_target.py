@@ -370,7 +370,8 @@ def server_command(name: str | None = None, **attributes: Any) -> Callable[[Call
     """Decorate a function as a command that gets its server as ``target``; otherwise like ``click.command``.
 
     An async function is run in an event loop, see `mcplumb.cli.command_runner.run`. Its result is the exit code.
-    ``only_http`` offers no command that starts a server; ``without`` names options of the server that do not apply.
+    ``only_http`` offers no command that starts a server; ``listen_option`` is what an address needs, which then must
+    be one of HTTP; ``without`` names options of the server that do not apply.
     """
     return click.command(name, cls=ServerCommand, **attributes)
 
@@ -380,15 +381,25 @@ class ServerCommand(BaseCommand):
 
     global_names = (*BaseCommand.global_names, "config")
 
-    def __init__(self, *args: Any, only_http: bool = False, without: Sequence[str] = (), **attributes: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        only_http: bool = False,
+        listen_option: str = "",
+        without: Sequence[str] = (),
+        **attributes: Any,
+    ) -> None:
         super().__init__(*args, **attributes)
         self.only_http = only_http
+        self.listen_option = listen_option
         self.without = without
         self.server_params = server_params()
         for param in self.server_params:
             # They are read all the same, so that the error can say what is wrong.
             if isinstance(param, click.Option) and param.name in (*without, *(_FOR_COMMANDS if only_http else ())):
                 param.hidden = True
+            if isinstance(param, click.Option) and param.name == "server" and (only_http or listen_option):
+                param.help = "Its address (http://… or https://…), or its name."
         self.params += self.server_params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -454,12 +465,13 @@ class ServerCommand(BaseCommand):
         needed = [param for param in self.own_params if isinstance(param, click.Argument) and param.required]
         path = " ".join([ctx.command_path, *(param.make_metavar(ctx) for param in needed)])
         begin = "There is no command after the --." if _COMMAND in ctx.meta else "Which server?"
+        if self.listen_option:
+            address, words = f"{self.listen_option} -s", f"its address, and where the {self.name} listens"
+        else:
+            address, words = "-s", f"its address{'' if self.only_http else ', also unix:/… or tcp://…'}"
         ways = [
             (f"{path} -- python weather.py", "a command that starts it"),
-            (
-                f"{path} -s http://127.0.0.1:8000/mcp",
-                f"its address{'' if self.only_http else ', also unix:/… or tcp://…'}",
-            ),
+            (f"{path} {address} http://127.0.0.1:8000/mcp", words),
             (f"{path} -s weather", "its name in a config file; 'mcplumb servers' lists them"),
         ][self.only_http :]
         width = max(len(way) for way, _ in ways)

@@ -17,7 +17,12 @@ __all__ = ["tap"]
 
 
 # A tap passes on what the two say, and says nothing itself.
-@click.command("tap", cls=ServerCommand, without=("inherit_env", "sse", "timeout", "revision", "no_restart", "quiet"))
+@click.command(
+    "tap",
+    cls=ServerCommand,
+    listen_option="--http 127.0.0.1:9000",
+    without=("inherit_env", "sse", "timeout", "revision", "no_restart", "quiet"),
+)
 @click.option("--name", metavar="NAME", help="The name of the server in the recording.")
 @click.option(
     "--keep",
