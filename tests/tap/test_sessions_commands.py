@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import subprocess
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mcplumb.cli.commands import recordings
 from mcplumb.recording.recorder import RecordingWriter
@@ -93,6 +95,34 @@ def test_sessions_are_listed_and_found_by_name_and_id(state: Path) -> None:
     (state / "broken.mcp.jsonl").write_text("x\n")
     assert "not a recording" in here("sessions").err
     assert here("sessions", "/no/such").code == 2
+
+
+@pytest.mark.parametrize("when", ["find_recordings", "is_live"])
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_recording_that_is_deleted_or_compressed_while_they_are_listed(
+    state: Path, monkeypatch: pytest.MonkeyPatch, when: str, *, is_compressed: bool
+) -> None:
+    """Both happen after the list was made: before the recording is opened, or before its size is read."""
+    write(None, SESSION, name="stays")
+    writer = RecordingWriter(replace(header(name="goes"), id="20260102T000000Z-000001"))
+    writer.close()
+    path = writer.path
+    assert path is not None
+    original = getattr(recordings, when)
+
+    def tidied(place: Path) -> Any:
+        found = original(place)
+        if path.is_file() and place in (path, state):
+            if is_compressed:
+                path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(recordings, when, tidied)
+    done = here("sessions", "--json")
+    listed = [(found["header"]["name"], Path(found["file"]).suffix) for found in done.json]
+    assert listed == [*([("goes", ".gz")] if is_compressed else []), ("stays", ".jsonl")]
+    assert (done.code, done.err) == (0, "")
 
 
 def test_a_session_is_shown_in_words(tmp_path: Path) -> None:

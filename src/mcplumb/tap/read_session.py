@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def find_recording(word: str | None) -> Path:
 
     Without a word, it is the newest one.
     """
-    if word is not None and Path(word).is_file():
+    if word is not None and os.path.isfile(word):  # noqa: PTH113 - pathlib raises for a long name
         return Path(word)
     found = find_recordings()
     if word is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -52,23 +53,18 @@ def sessions(folder: str | None, count: int, *, as_json: bool) -> None:
     mcplumb sessions
     mcplumb show weather
     """
-    from mcplumb.recording.recording_format import RecordingReader
     from mcplumb.tap.session_text import target_text
 
-    if folder is not None and not Path(folder).is_dir():
+    if folder is not None and not os.path.isdir(folder):  # noqa: PTH112 - pathlib raises for a long name
         raise UsageError(f"There is no folder {folder}.")
     place = recordings_folder() if folder is None else Path(folder)
     found: list[dict[str, Any]] = []
     rows = []
     for path in find_recordings(place)[:count]:
-        try:
-            with RecordingReader(path) as reader:
-                header: Header = reader.header
-        except McplumbError as error:
-            say(f"Warning: {error}", style="yellow")
+        seen = _look_at(path)
+        if seen is None:
             continue
-        live = is_live(path)
-        size = path.stat().st_size
+        path, header, live, size = seen
         found.append({"file": str(path), "live": live, "size": size, "header": header})
         note = "running" if live else "compressed" if path.suffix == ".gz" else ""
         started = header.started[:19].replace("T", " ")
@@ -82,6 +78,26 @@ def sessions(folder: str | None, count: int, *, as_json: bool) -> None:
         print_table(columns[: 6 + has_notes], [row[: 6 + has_notes] for row in rows])
     else:
         say(f"There are no recordings in {place}. Make one with: mcplumb tap -- COMMAND")
+
+
+def _look_at(path: Path) -> tuple[Path, Header, bool, int] | None:
+    """Return the file, the header, whether it is live, and the size of a recording; None if there is none any more.
+
+    Every new recording has old ones compressed or deleted, also while they are being listed.
+    """
+    from mcplumb.recording.recording_format import RecordingReader
+
+    for file in (path, path.with_name(f"{path.name}.gz")):
+        try:
+            with RecordingReader(file) as reader:
+                return file, reader.header, is_live(file), file.stat().st_size
+        except FileNotFoundError:
+            continue
+        except McplumbError as error:
+            if file.is_file():
+                say(f"Warning: {error}", style="yellow")
+                break
+    return None
 
 
 def _size(size: int) -> str:

@@ -115,11 +115,11 @@ def _interrupt_run(self: Server, *_: object, **__: object) -> None:
 
 def find_file(target: str) -> tuple[Path, str]:
     """Split ``FILE`` or ``FILE:NAME`` into the path and the name; raise UsageError if there is no such file."""
-    if Path(target).is_file():
+    if os.path.isfile(target):  # noqa: PTH113 - pathlib raises for a long name
         return Path(target), ""
     file, colon, name = target.rpartition(":")
     path = Path(file if colon else target)
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113
         raise UsageError(f"There is no file {str(path)!r}. Give the path of a Python file that has a Server.")
     return path, name
 

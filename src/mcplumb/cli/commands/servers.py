@@ -310,7 +310,7 @@ def _raw_entry(
         raw["inheritEnv"] = list(inherit_env)
     if cwd is not None:
         raw["cwd"] = str(Path(cwd).absolute())
-    elif any(not Path(word).is_absolute() and Path(word).is_file() for word in words):
+    elif any(not Path(word).is_absolute() and os.path.isfile(word) for word in words):  # noqa: PTH113 - pathlib raises
         # The command has a relative path: it works only from this folder.
         raw["cwd"] = str(Path.cwd())
     return raw

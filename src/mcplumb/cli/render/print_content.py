@@ -88,11 +88,12 @@ class ContentSink:
         self._count = 0
         self._taken: dict[Path, int] = {}
         path = Path(output or ".")
-        self._folder = path if output is None or output.endswith("/") or path.is_dir() else None
+        is_folder = os.path.isdir(path)  # noqa: PTH112 - pathlib raises for a long name
+        self._folder = path if output is None or output.endswith("/") or is_folder else None
         if output in (None, "-"):
             return
         folder = self._folder or path.parent
-        if not folder.is_dir():
+        if not os.path.isdir(folder):  # noqa: PTH112
             raise UsageError(f"--output {output}: there is no folder {str(folder)!r}.")
         if self._folder is None and os.path.lexists(path):
             raise UsageError(f"--output {output}: the file exists already, and is not overwritten.")
