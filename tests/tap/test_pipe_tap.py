@@ -481,6 +481,35 @@ def test_a_recorder_that_is_killed_again_and_again_is_given_up(tmp_path: Path) -
 
 
 @pytest.mark.req("TAP-2")
+def test_when_recorders_are_given_up_a_last_one_counts_what_was_lost(tmp_path: Path) -> None:
+    place = tmp_path / "a.mcp.jsonl"
+    said = b""
+    with tapped(place, *python(ECHO)) as process:
+        for n in range(6):
+            recorder = recorder_of(process.pid)
+            line = b"%d\n" % n
+            exchange(process, line)
+            said += line
+            kill(recorder)
+        for n in range(3):
+            line = b"unrecorded %d\n" % n
+            exchange(process, line)
+            said += line
+        assert children(process.pid, leaders=True) == []
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
+        assert process.stderr is None or process.stderr.read() == b""
+    records = complete(place)
+    for side in ("client", "server"):
+        there = sum(record.sent_size + 1 for record in records if record.sender == side and record.text is not None)
+        lost = [record for record in records if record.sender == side and record.event == "lost"]
+        assert there + sum(record.byte_count or 0 for record in lost) == len(said)
+        assert {record.reason for record in lost} == {"The recorder died."}
+    assert records[-1].event == "exit"
+
+
+@pytest.mark.req("TAP-2")
 def test_a_recorder_that_is_stopped_delays_nothing_and_what_is_lost_is_counted(tmp_path: Path) -> None:
     place = tmp_path / "a.mcp.jsonl"
     line = b"x" * 999_999 + b"\n"

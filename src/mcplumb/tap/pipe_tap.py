@@ -296,6 +296,7 @@ class _PipeTap:
         return not left or not check.poll(0)
 
     def _finish(self, status: int) -> int:
+        self._link.try_once_more()
         self._link.put_event(f"exit {status}")
         self._sentinel.stop()
         if any(flow.kind != CLIENT for flow in self._flows.values()):

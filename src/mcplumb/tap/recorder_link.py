@@ -144,6 +144,16 @@ class RecorderLink:
             self._pid = 0
             self._replace()
 
+    def try_once_more(self) -> None:
+        """Start a last recorder if they were given up, so that the recording says how much was lost since."""
+        if self.fd >= 0 or not self.restarts:
+            return
+        self.restarts += 1
+        self._start()
+        for kind in (CLIENT, SERVER, STDERR):
+            if self._lost[kind] and self.fd >= 0:
+                self._put_lost(kind, has_died=True)
+
     def close(self) -> None:
         """Send the queue, and wait for a moment until it is written."""
         for kind in (CLIENT, SERVER, STDERR):
@@ -203,8 +213,8 @@ class RecorderLink:
         self._queue.append(piece)
         self.waiting += len(piece)
 
-    def _put_lost(self, kind: int) -> None:
-        words = f"{kind} {self._lost[kind]} {int(self._is_at_start[kind])}".encode()
+    def _put_lost(self, kind: int, *, has_died: bool = False) -> None:
+        words = f"{kind} {self._lost[kind]} {int(self._is_at_start[kind])} {int(has_died)}".encode()
         self._lost[kind] = 0
         self._send(FRAME.pack(LOST, time.monotonic_ns(), len(words)), words)
 

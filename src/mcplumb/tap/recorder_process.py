@@ -109,10 +109,10 @@ class _Frames:
     def _other(self, kind: int, data: bytes) -> list[Record]:
         """Return the records of a frame that has no bytes of a stream."""
         if kind == LOST:
-            of, size, is_at_start = map(int, data.split())
+            of, size, is_at_start, has_died = map(int, data.split())
             stream, side = self._streams[of], _SIDES[of]
             found = stream.gap(self._t, is_at_start=bool(is_at_start))
-            reason = "The recorder is too slow."
+            reason = _DIED if has_died else "The recorder is too slow."
             return [*found, Record(t=self._t, event="lost", sender=side, byte_count=size, reason=reason)]
         return list(self._event(data.decode())) if kind == EVENT else []
 
