@@ -44,6 +44,45 @@ def test_a_request_from_a_modern_server_is_dropped(method: str, caplog: pytest.L
     assert caplog.messages == [f"The server broke a rule: it sent the request '{method[:80]}', which gets no answer."]
 
 
+ECHO = "The server broke a rule: it sent the client's request '{}' back, as a program does that echoes its input."
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_a_server_whose_input_is_echoed_is_used_all_the_same(era: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As by a terminal between the two. An answer to the echo would come back as the answer to the request."""
+
+    async def play(peer: Peer) -> None:
+        request = await peer.expect("tools/call")
+        peer.ask(request["id"], "tools/call", name="x", arguments={})
+        peer.answer(request, TEXT)
+        await peer.gone()
+        assert peer.seen[-1] == request
+
+    async def body(client: Client) -> None:
+        await call(client)
+        assert client.stats.violations == 1
+
+    talk_in(era, play, body)
+    assert caplog.messages == [ECHO.format("tools/call")]
+
+
+@pytest.mark.parametrize(("method", "asked"), [("ping", 0), ("tools/call", 1)])
+def test_a_legacy_server_may_use_the_ids_of_the_client(method: str, asked: int) -> None:
+    """For a ping, which both may send, and for what it may not: that is refused, if it is no request of ours."""
+
+    async def play(peer: Peer) -> None:
+        request = await peer.expect("ping")
+        peer.ask(request["id"], method)
+        assert ("error" in await peer.expect_answer(request["id"])) == bool(asked)
+        peer.answer(request, {})
+
+    async def body(client: Client) -> None:
+        await client.ping()
+        assert client.stats.violations == 0
+
+    talk_legacy(play, body)
+
+
 @pytest.mark.req("FRM-10")
 @pytest.mark.parametrize("revision", [None, "2024-11-05", "2025-06-18", "2025-11-25"])
 def test_a_batch_is_no_message_but_in_one_revision(revision: str | None) -> None:

@@ -98,6 +98,8 @@ class ClientSession:
         # A placeholder until ``agree`` sets the one of the era.
         self.subscriptions: ModernSubscriptions | LegacySubscriptions = LegacySubscriptions(self, ServerCapabilities())
         self._logs = None if settings.on_log is None else CallbackQueue(settings.on_log, "on_log")
+        #: Whether a request of this client has come back.
+        self.has_echo = False
         self._warnings = 0
         self._meta: dict[str, Any] = {}
         #: The ``_meta`` of requests that carry no other, encoded once; None if they carry none.
@@ -242,6 +244,12 @@ class ClientSession:
 
     def admit(self, request: Request) -> Handled | Reply:
         """Admit a request of a legacy server; a modern server must not send any."""
+        if self._is_echo(request):
+            self.has_echo = True
+            self._violate(
+                f"it sent the client's request {request.method!a} back, as a program does that echoes its input."
+            )
+            return Reply(None)  # an error would come back, too, and be taken for the response
         if self._legacy is None:
             self._violate(f"it sent the request {request.method[:_LONGEST_QUOTE]!a}, which gets no answer.")
             return Reply(None)
@@ -250,6 +258,13 @@ class ClientSession:
             self.dropped += 1
             return Reply(None)
         return Handled(request.id, request, self._begin)
+
+    def _is_echo(self, request: Request) -> bool:
+        """Whether it is an open request of this client: a terminal between the two, or a program, echoes its input."""
+        method = METHODS.get(request.method)
+        if method is None or method.server is not None:  # both may send a ping, and use the same ids
+            return False
+        return any(each.id == request.id and each.method == request.method for each in self.endpoint.outgoing.all())
 
     def explain(self, request: Handled, error: Exception) -> Outcome:
         """Return the error for a request that could not begin."""

@@ -354,11 +354,12 @@ class Handshake:
 
 
 def _describe_faults(session: ClientSession) -> str:
+    echo = "It sent the client's requests back, as a program does that echoes its input. " if session.has_echo else ""
     if session.first_fault is None:
-        return ""
+        return echo
     count = session.connection.stats.bad_lines
     many = "a line that is not a message" if count < 2 else f"{count} lines that are not messages, the first of them"
-    return f"The server wrote {many}: {session.first_fault} "
+    return f"{echo}The server wrote {many}: {session.first_fault} "
 
 
 class _ServerAnswer(Payload, frozen=True, kw_only=True):

@@ -95,6 +95,34 @@ def test_a_silent_server_is_sent_initialize_and_the_question_is_dropped_without_
     talk(Peer(play), body)
 
 
+def test_an_echo_of_the_handshake_is_not_answered() -> None:
+    async def play(peer: Peer) -> None:
+        question = await peer.expect("server/discover")
+        peer.ask(question["id"], "server/discover")
+        peer.refuse(question, METHOD_NOT_FOUND)
+        request = await peer.expect("initialize")
+        peer.ask(request["id"], "initialize")
+        peer.answer(request, initialized("2025-11-25"))
+        await peer.expect("notifications/initialized")
+
+    assert str(talk(Peer(play), stay).revision) == "2025-11-25"
+
+
+def test_a_program_that_only_echoes_is_told_from_a_slow_server() -> None:
+    async def play(peer: Peer) -> None:
+        for method in ("server/discover", "initialize"):
+            request = await peer.expect(method)
+            peer.ask(request["id"], method)
+            await turns()
+            skip(DEFAULT_WAITS.quiet_unseen)
+        skip(DEFAULT_WAITS.patience)
+        await peer.gone()
+
+    error = refused(Peer(play))
+    assert "did not answer within 60 s" in str(error)
+    assert "It sent the client's requests back, as a program does that echoes its input." in str(error)
+
+
 @pytest.mark.req("ERA-6", "CAN-7")
 def test_a_slow_modern_server_is_not_taken_for_legacy() -> None:
     async def play(peer: Peer) -> None:
