@@ -35,6 +35,29 @@ def test_it_is_a_mistake_like_any_other(words: list[str], said: str) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize("words", [["sessions"], ["show"], ["show", "weather"], ["diff", "a", "b"]])
+def test_a_folder_of_recordings_that_cannot_be_read_is_reported(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", f"/{LONG}")
+    done = here(*words)
+    assert (done.code, done.out) == (4, "")
+    assert done.err.startswith("Error: The folder /xxx")
+    assert done.err.endswith("/mcplumb/recordings cannot be read: File name too long.\n")
+
+
+@pytest.mark.parametrize("words", [["servers"], ["wrap", "weather"], ["tools", "-s", "weather"]])
+def test_folders_of_settings_that_cannot_be_read_are_passed_over(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(variable, f"/{LONG}")
+    done = here(*words)
+    assert done.code == (0 if words == ["servers"] else 2)
+    assert ("There is no server 'weather'" in done.err) == (words != ["servers"])
+    assert ("The tokens cannot be read: [Errno 36] File name too long" in done.err) == (words == ["servers"])
+
+
 def test_a_command_may_have_a_long_argument(home: Path) -> None:
     done = here("add", "db", "--", "python", "db.py", LONG)
     assert done.code == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mcplumb.errors import McplumbError
 from mcplumb.recording import recordings_folder as folders
 from mcplumb.recording.recorder import RecordingWriter, new_header
 from mcplumb.recording.recording_format import Record, read_recording
@@ -30,6 +31,16 @@ def record(now: float) -> Path:
 def test_a_relative_state_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "here")
     assert recordings_folder() == Path.home() / ".local/state/mcplumb/recordings"
+
+
+def test_a_folder_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    """It may be that of another user, after a command with sudo; here, as root may read that, it is none."""
+    assert find_recordings(tmp_path / "missing") == []
+    (tmp_path / "file").touch()
+    for place, why in {tmp_path / "file": "Not a directory", tmp_path / ("x" * 300): "File name too long"}.items():
+        with pytest.raises(McplumbError, match=f"The folder {place} cannot be read: {why}."):
+            find_recordings(place)
+    tidy_folder(tmp_path / "file" / "a")
 
 
 def test_the_newest_are_kept(folder: Path) -> None:

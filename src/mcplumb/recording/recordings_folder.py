@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mcplumb.errors import UsageError
+from mcplumb.errors import McplumbError, UsageError
 from mcplumb.limits import MAX_RECORDINGS, MAX_RECORDINGS_SIZE
 from mcplumb.recording.recording_format import SUFFIX, Header, encode
 
@@ -41,10 +41,20 @@ def recordings_folder() -> Path:
 
 
 def find_recordings(folder: Path | None = None) -> list[Path]:
-    """Return the recordings in a folder, the newest first. A pipe is none: to open one could take forever."""
+    """Return the recordings in a folder, the newest first; raise `McplumbError` if it cannot be read.
+
+    A pipe is none: to open one could take forever.
+    """
     folder = recordings_folder() if folder is None else folder
-    found = [*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*{SUFFIX}.gz")]
-    return sorted(filter(Path.is_file, found), key=lambda path: path.name, reverse=True)
+    try:
+        # Not ``glob``, which takes a folder of another user for an empty one.
+        names = sorted(os.listdir(folder), reverse=True)  # noqa: PTH208
+        found = [folder / name for name in names if name.endswith((SUFFIX, f"{SUFFIX}.gz"))]
+        return [path for path in found if path.is_file()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise McplumbError(f"The folder {folder} cannot be read: {error.strerror}.") from None
 
 
 def is_live(path: Path) -> bool:
@@ -114,7 +124,7 @@ def tidy_folder(path: Path, keep: int | None = None) -> None:
     folder = recordings_folder()
     if path.parent != folder:
         return
-    with contextlib.suppress(OSError), _folder_lock(folder):
+    with contextlib.suppress(OSError, McplumbError), _folder_lock(folder):
         found = [(each, each.stat()) for each in find_recordings(folder)]
         kept, size = 0, 0
         for each, state in found:

@@ -128,7 +128,12 @@ class FileTokens:
 
     def ends(self) -> dict[str, float | None]:
         """Return when each entry ends, by name, sorted; None where nobody knows. No keyring is opened."""
-        paths = sorted(self.folder.glob("*.json"))[:_MAX_ENTRIES]
+        with _reporting("The tokens cannot be read"):
+            try:
+                names = os.listdir(self.folder)  # noqa: PTH208 - glob takes a folder of another user for an empty one
+            except FileNotFoundError:
+                return {}
+        paths = [self.folder / name for name in sorted(names) if name.endswith(".json")][:_MAX_ENTRIES]
         found = [stored for path in paths if (stored := self._read(path)) is not None]
         return {stored.name: stored.ends_at for stored in sorted(found, key=lambda each: each.name)}
 

@@ -121,7 +121,7 @@ def _locate(name: str, *, is_wrapped: bool = False) -> ConfigLocation:
 
 def _has(location: ConfigLocation, name: str) -> bool:
     """Return whether a file that can be read has this server."""
-    if not Path(location.path).is_file():
+    if not os.path.isfile(location.path):  # noqa: PTH113 - False, too, if its folder cannot be read
         return False
     try:
         return name in _servers(read_file(location.path) or b"{}", location.path, location.inside)

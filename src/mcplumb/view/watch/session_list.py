@@ -52,11 +52,8 @@ class SessionList:
         return self._paths.get(key)
 
     def look(self) -> list[Listed]:
-        """Look for recordings, and return them, newest first."""
-        try:
-            found = [path.resolve() for path in find_recordings(self.folder)[:_MOST_LISTED]]
-        except OSError as error:
-            raise McplumbError(f"The folder {self.folder} cannot be read: {error.strerror}.") from None
+        """Look for recordings, and return them, newest first; raise `McplumbError` if the folder cannot be read."""
+        found = [path.resolve() for path in find_recordings(self.folder)[:_MOST_LISTED]]
         if self._named is not None and self._named not in found:
             found.insert(0, self._named)
         listed, paths, headers = [], {}, {}
