@@ -337,11 +337,18 @@ def add_server(name: str, raw: dict[str, Any], *, replace: bool = False) -> str:
         if isinstance(found, ConfigError):
             raise found
         found.missing()  # raises if a variable reference is malformed
+    try:
+        encoded = msgspec.Raw(msgspec.json.encode(raw))
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"The server {name!r} cannot be added: a text in its entry is not valid UTF-8, and so cannot be written "
+            "as JSON."
+        ) from None
 
     def change(servers: dict[str, msgspec.Raw]) -> None:
         if name in servers and not replace:
             raise UsageError(f"There is a server {name!r} in {file} already: choose another name, or give --replace.")
-        servers[name] = msgspec.Raw(msgspec.json.encode(raw))
+        servers[name] = encoded
 
     _change(file, change)
     return file

@@ -304,3 +304,14 @@ def test_a_named_file_is_agreed_to(project: Path) -> None:
     done = here("--config", ".mcp.json", "tools", "-s", "it")
     assert done.code == 0
     assert "forecast" in done.out
+
+
+@pytest.mark.parametrize(
+    "words", [["--", "\udcff"], ["-e", "A=\udcff", "--", "true"], ["--cwd", "/\udcff", "--", "true"]]
+)
+def test_what_the_file_cannot_hold_is_not_added(home: Path, words: list[str]) -> None:
+    """Such as the name of a folder in an old encoding."""
+    done = here("add", "x", *words)
+    said = "The server 'x' cannot be added: a text in its entry is not valid UTF-8, and so cannot be written as JSON."
+    assert done == (2, "", f"Error: {said}\n")
+    assert not own(home).exists()
