@@ -180,6 +180,27 @@ def test_a_fault_of_ours_is_admitted(capsys: pytest.CaptureFixture[str]) -> None
     assert err.endswith("This is a bug in mcplumb: please report it.\n")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tools", "--record", "a.mcp.jsonl", *WEATHER],
+        ["--config", "mcp.json", "servers"],
+        ["add", "x", "--cwd", "sub", "--", "true"],
+        ["servers"],
+        ["wrap", "x"],
+    ],
+    ids=" ".join,
+)
+def test_a_current_folder_that_is_gone_is_no_fault_of_ours(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    done = here(*words)
+    assert done == (2, "", "Error: The current directory does not exist any more: go to another one.\n")
+
+
 def test_a_package_that_is_missing_is_no_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
     @click.command()
     def fail() -> None:

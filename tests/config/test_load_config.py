@@ -251,6 +251,9 @@ def test_a_folder_that_is_gone(project: Path) -> None:
     gone.rmdir()
     with pytest.raises(UsageError, match="The current directory does not exist any more"):
         discover_config()
+    for place in ("f.json", {"mcpServers": {"a": X}}):
+        with pytest.raises(UsageError, match="The current directory does not exist any more"):
+            load_config(place)
 
 
 VALUES = st.recursive(

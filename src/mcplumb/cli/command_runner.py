@@ -5,6 +5,7 @@ Commands raise exceptions; `run_cli` turns them into one message on stderr and o
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -216,9 +217,12 @@ def _run_program(program: click.Command) -> int:
 
 
 def _report_fault(error: Exception) -> int:
-    """Report a missing package, or an unexpected exception with its traceback; return the exit code."""
+    """Report a missing package or folder, or an unexpected exception with its traceback; return the exit code."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in PACKAGES:
         sys.stderr.write(NEEDS_PACKAGES)
+        return WRONG_USAGE
+    if isinstance(error, FileNotFoundError) and not _has_current_folder():
+        sys.stderr.write("Error: The current directory does not exist any more: go to another one.\n")
         return WRONG_USAGE
     import traceback
 
@@ -227,6 +231,15 @@ def _report_fault(error: Exception) -> int:
     shown = clean("".join(traceback.format_exception(error)))
     sys.stderr.write(f"{shown}\nThis is a bug in mcplumb: please report it.\n")
     return FAULT
+
+
+def _has_current_folder() -> bool:
+    """Whether relative paths mean something: another program may have deleted the folder."""
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib is slow to load
+    except OSError:
+        return False
+    return True
 
 
 def error_text(error: McplumbError) -> str:

@@ -1,7 +1,7 @@
 """Load the configured servers of one file, of a mapping, or of all files that apply to a folder."""
 
 # pathlib is avoided: importing it would slow down the start of every command.
-# ruff: noqa: PTH100, PTH109, PTH111, PTH113
+# ruff: noqa: PTH100, PTH109, PTH111, PTH113, PTH117, PTH118
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def load_config(path: str | os.PathLike[str] | Mapping[str, Any] | None = None) 
         return discover_config()
     if isinstance(path, Mapping):
         return _read_mapping(path)
-    file = os.path.abspath(os.path.expanduser(path))
+    file = os.path.expanduser(path)
+    file = os.path.normpath(file if os.path.isabs(file) else os.path.join(_here(), file))
     data = read_file(file)
     if data is None:
         raise ConfigError("there is no such file.", file=file)
