@@ -21,6 +21,7 @@ from mcplumb.types.tools import Tool, ToolAnnotations
 from mcplumb.wire.messages import INVALID_PARAMS, Request
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run
+from tests.kit.ports import FreePort
 from tests.kit.servers import serving
 from tests.transports.http_client.raw import LEGACY, MODERN, Asked, RawServer, Reply, event, note
 
@@ -223,16 +224,20 @@ server.run(f"http://127.0.0.1:{sys.argv[1]}/mcp", on_ready=lambda address: print
 """
 
 
-async def start(port: int = 0) -> tuple[asyncio.subprocess.Process, str]:
+async def start(port: int) -> tuple[asyncio.subprocess.Process, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, str(port), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     assert process.stdout is not None
-    return process, (await process.stdout.readline()).decode().strip()
+    line = await process.stdout.readline()
+    assert line, "the server has not started"
+    return process, line.decode().strip()
 
 
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
-def test_a_server_that_is_killed_and_started_again_under_load_loses_no_safe_call(revision: str) -> None:
+def test_a_server_that_is_killed_and_started_again_under_load_loses_no_safe_call(
+    revision: str, free_port: FreePort
+) -> None:
     counts = [0] * 8
     stop, answered = asyncio.Event(), asyncio.Event()
 
@@ -256,8 +261,8 @@ def test_a_server_that_is_killed_and_started_again_under_load_loses_no_safe_call
                     task.result()  # It has failed.
 
     async def main() -> None:
-        process, url = await start()
-        port = int(url.split(":")[2].split("/")[0])
+        port = free_port()  # nobody else may take it while there is no server
+        process, url = await start(port)
         client = await connect(url, revisions=[revision], restart=PATIENT)
         await client.list_tools()
         loads = [asyncio.create_task(load(client, number)) for number in range(len(counts))]
@@ -276,10 +281,9 @@ def test_a_server_that_is_killed_and_started_again_under_load_loses_no_safe_call
     run(main())
 
 
-async def test_a_legacy_subscription_outlives_a_restart_of_the_server() -> None:
-    first = workshop()
-    async with at_path(first) as url:
-        port = int(url.split(":")[2].split("/")[0])
+async def test_a_legacy_subscription_outlives_a_restart_of_the_server(free_port: FreePort) -> None:
+    first, port = workshop(), free_port()
+    async with at_path(first, port) as url:
         client = await connect(url, revisions=[LEGACY], restart=PATIENT)
         listening = client.listen(tools=True)
         changes = await listening.__aenter__()
