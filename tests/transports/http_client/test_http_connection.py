@@ -15,7 +15,7 @@ from mcplumb.transports.http_client.post_queue import Post
 from mcplumb.transports.http_client.streamable_http import ModernBinding
 from mcplumb.wire.messages import Notification, Request, Result, encode_line
 from tests.kit.leaks import leaves_nothing
-from tests.kit.loop import run, turns
+from tests.kit.loop import run, turns, until
 from tests.transports.http_client.raw import (
     LEGACY,
     Asked,
@@ -23,6 +23,7 @@ from tests.transports.http_client.raw import (
     Reply,
     answer,
     ask,
+    cancel,
     crowded,
     event,
     note,
@@ -198,6 +199,99 @@ async def test_an_answer_that_the_server_cannot_take_now_is_posted_again() -> No
         await w.initialize()
         w.connection.send(Result("q", {}))
         await w.server.until(lambda: sum(map(is_answer, w.server.asked)) == 3)
+
+
+@pytest.mark.req("SCL-3")
+@pytest.mark.parametrize(
+    "message",
+    [Result("q", {}), Notification("notifications/initialized"), cancel(7)],
+    ids=["answer", "initialized", "cancelled"],
+)
+@pytest.mark.parametrize("http_sse", [None, True], ids=["streamable", "sse"])
+async def test_what_may_arrive_twice_is_posted_again_if_a_gateway_has_lost_its_server(
+    http_sse: bool | None, message: Result | Notification
+) -> None:
+    """As when the replica that had it was killed. Nobody else would: the call that asked waits for the answer."""
+    sent = encode_line(message).strip()
+    posted = 0
+
+    async def script(asked: Asked, reply: Reply) -> None:
+        nonlocal posted
+        if asked.method == "GET" and http_sse:
+            await reply.stream(event(b"/messages", name="endpoint"))
+            await asyncio.Event().wait()
+        elif asked.body != sent:
+            await session(asked, reply)
+        else:
+            posted += 1
+            if posted == 1:
+                await reply.send(502, b"The replica ended before it answered.", "text/plain")
+            elif posted == 2:
+                await reply.send(504)
+            elif posted == 3:
+                reply.cut()
+            else:
+                await reply.send(202)
+
+    async with world(script, http_sse=http_sse) as w:
+        if not http_sse:
+            w.connection.send(Request(0, "initialize", {"protocolVersion": LEGACY}))
+            await w.heard.until_result(0)
+        w.connection.send(message)
+        await w.server.until(lambda: posted == 4)
+        await w.connection.close()
+        assert posted == 4
+
+
+async def test_a_server_that_never_responds_to_initialized_does_not_hold_up_the_session() -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        await (reply.send(504) if asked.rpc == "notifications/initialized" else session(asked, reply))
+
+    async with world(script) as w:
+        await w.initialize()
+        w.connection.send(Request(1, "tools/list"))
+        await w.heard.until_result(1)
+        assert len(w.server.of("notifications/initialized")) == 4
+
+
+async def test_a_notification_of_a_user_is_not_posted_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The server may have acted on it."""
+    posted = 0
+
+    async def script(asked: Asked, reply: Reply) -> None:
+        nonlocal posted
+        if asked.rpc == "example/note":
+            posted += 1
+            await reply.send(502)
+        else:
+            await session(asked, reply)
+
+    async with world(script) as w:
+        await w.initialize()
+        w.connection.send(Notification("example/note"))
+        await until(lambda: "example/note did not reach the server" in caplog.text)
+    assert posted == 1
+
+
+async def test_a_connection_that_closes_posts_nothing_again() -> None:
+    posted = 0
+
+    async def script(asked: Asked, reply: Reply) -> None:
+        nonlocal posted
+        if is_answer(asked):
+            posted += 1
+            closing.set_result(asyncio.create_task(w.connection.close()))
+            await turns()
+            await reply.send(502)
+        else:
+            await session(asked, reply)
+
+    closing: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
+    async with world(script) as w:
+        await w.initialize()
+        w.connection.send(Result("q", {}))
+        await (await closing)
+    assert posted == 1
 
 
 def test_an_answer_that_is_refused_with_an_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:

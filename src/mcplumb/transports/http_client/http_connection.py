@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -25,6 +26,10 @@ __all__ = ["HttpConnection"]
 
 #: Seconds for the server to accept a notification or a response.
 _NOTIFICATION_TIMEOUT = 30.0
+#: Seconds before a message that may be lost is posted again: at first, doubled each time, and at most.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+#: How often ``notifications/initialized`` is posted if it may be lost.
+_MOST_TRIES = 4
 #: Seconds to post the last ones and to end the session when the connection is closed.
 _CLOSE_TIMEOUT = 5.0
 #: Warnings of one connection; later ones are logged at the debug level.
@@ -216,17 +221,24 @@ class HttpConnection:
     async def _exchange_until_taken(self, post: Post) -> None:
         """Post notifications and responses, and again if the server cannot take them at present.
 
-        Nobody else would do so, and the server waits for a response to its question. Requests fail instead.
+        Those that may arrive twice are also posted again if they may be lost, for instance with a replica that was
+        killed. Nobody else would do so, and the server waits for a response to its question. Requests fail instead.
         """
-        while True:
+        for tries in itertools.count(1):
             try:
                 await self._exchange(post)
-            except McplumbError:
-                if post.retry_after is None:
-                    raise
+            except McplumbError as error:
+                pause = post.retry_after
+                if pause is None:
+                    is_lost = isinstance(error, RequestLost) and post.may_arrive_twice
+                    # Other messages wait for this one, and it may be that the server never responds to it.
+                    is_enough = post.is_initialized and tries == _MOST_TRIES
+                    if not is_lost or is_enough or self._is_over:
+                        raise
+                    pause = min(_FIRST_PAUSE * 2 ** (tries - 1), _LONGEST_PAUSE)
             else:
                 return
-            pause, post.retry_after = post.retry_after, None
+            post.retry_after = None
             await asyncio.sleep(pause)
 
     async def _exchange(self, post: Post) -> None:

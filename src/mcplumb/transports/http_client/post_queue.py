@@ -76,6 +76,8 @@ Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 #: The request whose response is a stream that stays open.
 _LISTEN = "subscriptions/listen"
+#: The methods of messages that may arrive twice; empty for a response.
+_REPEATABLE = frozenset(("", "notifications/initialized", "notifications/cancelled"))
 
 
 class Binding(Protocol):
@@ -135,6 +137,11 @@ class Post:
     def is_initialized(self) -> bool:
         """Whether it is the notification that completes a handshake, which later messages must not overtake."""
         return self.method == "notifications/initialized"
+
+    @property
+    def may_arrive_twice(self) -> bool:
+        """Whether it has no other effect if the server gets it twice: a response, or a notification of this kind."""
+        return not self.ids and self.method in _REPEATABLE
 
     def cancel(self) -> None:
         """Cancel its task, if it has started."""

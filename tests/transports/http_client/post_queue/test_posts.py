@@ -25,6 +25,8 @@ async def test_what_a_post_is_follows_from_its_first_message() -> None:
     reply = Post([Result("q", {}), Error("r", ErrorDetail(1, ""))], b"", Nowhere())
     assert (reply.lane, reply.method, reply.waiting) == ("one_way", "", set())
     reply.cancel()  # It has not begun.
+    note = Post([Notification("x")], b"", Nowhere())
+    assert [each.may_arrive_twice for each in (call, done, reply, note)] == [False, True, True, False]
 
 
 async def test_answers_are_struck_out_and_the_result_is_seen_first() -> None:
