@@ -118,8 +118,8 @@ class PostConnection:
         """Receive again, from the next iteration of the loop on."""
         self._flowing.set()
 
-    async def deliver(self, item: Message | BadMessage | Batch) -> None:
-        """Pass a posted message to the receiver, after waiting while paused.
+    async def deliver(self, item: Message | BadMessage | Batch, *, waits: Callable[[], None] = lambda: None) -> None:
+        """Pass a posted message to the receiver, after waiting while paused; ``waits`` is called if it has to wait.
 
         Raises `Refusal` if too many messages wait, or if the session ends first.
         """
@@ -127,6 +127,7 @@ class PostConnection:
             if self._held >= self._max_held:
                 raise busy("Too many messages of this session wait already. Send this one again later.", seconds=1)
             self._held += 1
+            waits()
             try:
                 while not self._flowing.is_set():
                     await self._flowing.wait()

@@ -93,6 +93,11 @@ class SessionTable(Generic[_M]):
         return len(self._serving) >= self._max_sessions
 
     @property
+    def is_closing(self) -> bool:
+        """Whether it admits no more sessions, and its sessions end."""
+        return self._is_closing
+
+    @property
     def serving(self) -> list[_M]:
         """All sessions that have not ended, the oldest first."""
         return list(self._serving)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
 
 import msgspec
@@ -16,7 +16,7 @@ from mcplumb.errors import StoreUnavailable
 from mcplumb.limits import Limits
 from mcplumb.protocol.principal import Principal, identity_of
 from mcplumb.transports.connection import Serve
-from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
+from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal, stopping
 from mcplumb.transports.http_server.event_streams import EventStream
 from mcplumb.transports.http_server.http_options import MESSAGES_PATH, HttpOptions
 from mcplumb.transports.http_server.legacy_post import PostConnection, busy, check_reads_events, session_over
@@ -44,6 +44,13 @@ __all__ = ["SseSessions"]
 _TOO_MANY = "This client has too many open requests. Send this one again when some have been answered."
 #: Characters of the longest session id that is looked up.
 _LONGEST_ID = 100
+#: Seconds for the replica that has the stream to accept a message: it may have to reach the store again first.
+_CONFIRM_WITHIN = 10.0
+#: Seconds before another attempt to confirm a message, and for the last ones when the sessions are closed.
+_AGAIN, _CLOSE_WITHIN = 0.2, 1.0
+_UNCONFIRMED = (
+    "The replica that has the stream of this session did not confirm the message: whether it was accepted is unknown."
+)
 
 
 class _Owner(msgspec.Struct, array_like=True, frozen=True):
@@ -59,11 +66,26 @@ class _Told(msgspec.Struct, array_like=True, frozen=True):
     session_id: str
     body: bytes
     principal: Principal | None
+    #: The number of the post at that replica, which waits for the outcome.
+    post: int
+
+
+class _Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """Whether such a message was accepted: the status of the response to its post, and what is in a refusal."""
+
+    post: int
+    status: int = 202
+    #: The code of a JSON-RPC error; None if the refusal is text.
+    code: int | None = None
+    message: str = ""
+    request_id: RequestId | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _read_owner = msgspec.msgpack.Decoder(_Owner).decode
 _read_told = msgspec.msgpack.Decoder(_Told).decode
+_read_outcome = msgspec.msgpack.Decoder(_Outcome).decode
 
 
 def _key(session_id: str) -> str:
@@ -85,9 +107,15 @@ class SseSessions:
     ) -> None:
         self._replica = replica
         self._keeping: asyncio.Task[None] | None = None
+        #: Tasks that deliver messages of other replicas, or confirm them.
         self._delivering: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._posts = 0
+        #: The outcomes of posts whose stream is at another replica.
+        self._outcomes: dict[int, asyncio.Future[_Outcome]] = {}
         if replica is not None:
             replica.handle("sse", self._told)
+            replica.handle("sse-outcome", self._told_outcome)
         self._options = options
         self._limits = limits
         self._check = check
@@ -137,13 +165,7 @@ class SseSessions:
             if connection is not None:
                 await connection.accept(item, principal)
             elif self._replica is not None and owner is not None:
-                told = _encode(_Told(ids[0], body, principal))
-                if not await self._replica.tell(owner, "sse", told):
-                    if await self._replica.is_gone(owner):
-                        raise session_over()
-                    raise StoreUnavailable(
-                        "The replica that has the stream of this session is not there. Try again later."
-                    )
+                await self._tell(self._replica, owner, ids[0], body, principal)
         if isinstance(item, BadMessage):
             raise Refusal(400, ErrorDetail(item.code, item.reason), request_id=item.id)
         await request.respond(202)
@@ -152,7 +174,19 @@ class SseSessions:
         """End all sessions; accepted requests are answered. If cancelled, it aborts."""
         if self._keeping is not None:
             self._keeping.cancel()
-        await self._table.close()
+        try:
+            await self._table.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_WITHIN):
+                    while self._delivering or self._outcomes:
+                        waiting: list[asyncio.Future[Any]] = [*self._delivering, *self._outcomes.values()]
+                        await asyncio.wait(waiting)
+        finally:
+            self._is_closed = True
+            for task in self._delivering:
+                task.cancel()
+            for outcome in self._outcomes.values():
+                outcome.cancel()
 
     # --- Replicas: the one that has the stream of a session gets the messages that are posted to others ---
 
@@ -181,22 +215,99 @@ class SseSessions:
             raise session_over()
         return owner.number
 
-    def _told(self, _: int, body: bytes) -> None:
-        told = _read_told(body)
-        connection = self._table.lookup(told.session_id)
-        if connection is not None:
-            delivering = asyncio.get_running_loop().create_task(self._deliver(connection, told))
-            self._delivering.add(delivering)
-            delivering.add_done_callback(self._delivering.discard)
+    async def _tell(
+        self, replica: Replica, owner: int, session_id: str, body: bytes, principal: Principal | None
+    ) -> None:
+        """Pass a message to the replica that has the stream, and wait until that has accepted it.
 
-    async def _deliver(self, connection: _SseConnection, told: _Told) -> None:
-        item = decode_line(told.body, True, self._limits.max_batch)
+        Raises `Refusal` if it is refused there, or the outcome is unknown: that replica was killed, or the store has
+        lost the message.
+        """
+        self._posts += 1
+        number = self._posts
+        outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        self._outcomes[number] = outcome
         try:
-            await connection.accept(item, told.principal)
+            if not await replica.tell(owner, "sse", _encode(_Told(session_id, body, principal, number))):
+                if await replica.is_gone(owner):
+                    raise session_over()
+                raise StoreUnavailable("The replica that has the stream of this session is not there. Try again later.")
+            await asyncio.wait((outcome,), timeout=_CONFIRM_WITHIN)
+            if not outcome.done() or outcome.cancelled():
+                raise Refusal(504, _UNCONFIRMED)
+            refusal = _refusal(outcome.result())
+        finally:
+            del self._outcomes[number]
+        if refusal is not None:
+            raise refusal
+
+    def _told_outcome(self, _: int, body: bytes) -> None:
+        outcome = _read_outcome(body)
+        waiting = self._outcomes.get(outcome.post)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(outcome)
+
+    def _told(self, sender: int, body: bytes) -> None:
+        if self._replica is not None and not self._is_closed:
+            self._start(self._deliver(self._replica, sender, _read_told(body)))
+
+    async def _deliver(self, replica: Replica, sender: int, told: _Told) -> None:
+        """Accept a message that was posted to another replica, or refuse it, and let that replica know."""
+        is_confirmed = False
+
+        def confirm(refusal: Refusal | None = None) -> None:
+            nonlocal is_confirmed
+            if not is_confirmed:
+                is_confirmed = True
+                self._start(_confirm(replica, sender, _outcome(told.post, refusal)))
+
+        connection = self._table.lookup(told.session_id)
+        if connection is None:
+            confirm(stopping() if self._table.is_closing else session_over())
+            return
+        try:
+            # A message that waits is accepted. If the session ends first, the client notices the end of its stream.
+            await connection.accept(decode_line(told.body, True, self._limits.max_batch), told.principal, waits=confirm)
         except Refusal as refusal:
-            # The POST has been answered, so the stream has to say it.
-            if isinstance(item, Request) and isinstance(refusal.error, ErrorDetail):
-                connection.send_refusal(Error(item.id, refusal.error))
+            confirm(refusal)
+        else:
+            confirm()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._delivering.add(task)
+        task.add_done_callback(self._delivering.discard)
+
+
+async def _confirm(replica: Replica, sender: int, outcome: _Outcome) -> None:
+    """Tell the replica with the post what became of it, also after an outage of the store."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CONFIRM_WITHIN):
+            while True:
+                try:
+                    await replica.tell(sender, "sse-outcome", _encode(outcome))
+                except StoreUnavailable:
+                    await asyncio.sleep(_AGAIN)
+                else:
+                    return
+
+
+def _outcome(post: int, refusal: Refusal | None) -> _Outcome:
+    if refusal is None:
+        return _Outcome(post)
+    code = refusal.error.code if isinstance(refusal.error, ErrorDetail) else None
+    request_id = None if refusal.request_id is UNSET else refusal.request_id
+    return _Outcome(post, refusal.status, code, str(refusal), request_id, refusal.headers)
+
+
+def _refusal(outcome: _Outcome) -> Refusal | None:
+    """Return the refusal of a post; None if its message was accepted."""
+    if outcome.status == 202:
+        return None
+    message = outcome.message
+    error = message if outcome.code is None else ErrorDetail(outcome.code, message)
+    request_id = UNSET if outcome.request_id is None else outcome.request_id
+    return Refusal(outcome.status, error, request_id=request_id, headers=outcome.headers)
 
 
 class _SseConnection(PostConnection):
@@ -216,11 +327,20 @@ class _SseConnection(PostConnection):
         """Return the headers of the GET that opened the stream."""
         return self._request.headers
 
-    async def accept(self, item: Message | BadMessage | Batch, principal: Principal | None) -> None:
-        """Pass a posted message to the receiver; raise `Refusal` if that is not possible."""
+    async def accept(
+        self,
+        item: Message | BadMessage | Batch,
+        principal: Principal | None,
+        *,
+        waits: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Pass a posted message to the receiver; raise `Refusal` if that is not possible.
+
+        ``waits`` is called if it has to wait, because the connection is paused.
+        """
         ids = self.note_sender(item, principal)
         try:
-            await self.deliver(item)
+            await self.deliver(item, waits=waits)
         except BaseException:
             for each_id in ids:
                 self._senders.pop(each_id, None)
@@ -253,11 +373,6 @@ class _SseConnection(PostConnection):
             self._senders.pop(message.id, None)
         if not self._is_closing:
             self.stream.put(encode_event(self._encode(message), event="message"))
-
-    def send_refusal(self, error: Error) -> None:
-        """Send an error for a request that was not delivered, and keep the recorded sender of another with its id."""
-        if not self._is_closing:
-            self.stream.put(encode_event(self._encode(error), event="message"))
 
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Send several messages as one batch."""
