@@ -312,6 +312,44 @@ async def test_an_inbox_that_is_lost_while_the_clock_of_the_store_goes_back(monk
         await until(lambda: got == [b"before", b"after"])
 
 
+class Restarting(Unsteady):
+    """A store whose readers notice that it has restarted."""
+
+    is_silent = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The logs whose readers have noticed it.
+        self.noticed: set[str] = set()
+
+    async def wait(self, key: str, *, after: int, within: float) -> Any:
+        if self.is_silent:
+            self.noticed.add(key)
+            raise StoreUnavailable("It is away.")
+        return await super().wait(key, after=after, within=within)
+
+
+@pytest.mark.req("SCL-4")
+async def test_messages_after_a_restart_in_which_the_store_has_lost_the_last_ones() -> None:
+    """As Redis without ``appendfsync always``: the next messages get positions that have been read already."""
+    store = Restarting()
+    async with members(store) as (one, other):
+        got: list[bytes] = []
+        other.replica.handle("hello", lambda _, body: got.append(body))
+        for body in (b"1", b"2", b"3"):
+            assert await one.replica.tell(other.replica.number, "hello", body)
+        await until(lambda: got == [b"1", b"2", b"3"])
+        store.is_silent = True
+        inbox = f"replica-{other.replica.number}/inbox"
+        await until(lambda: inbox in store.noticed)
+        store._logs[inbox].last -= 2
+        for body in (b"4", b"5"):
+            assert await one.replica.tell(other.replica.number, "hello", body)
+        store.is_silent = False
+        await until(lambda: len(got) > 4)
+        assert got == [b"1", b"2", b"3", b"4", b"5"]
+
+
 async def test_a_replica_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_INBOX", 2)
     store = MemoryStore()

@@ -456,6 +456,9 @@ class Replica:
                 if entries:
                     await self.store.trim(key, upto=self._inbox_at)
             except StoreUnavailable:
+                # The store may have lost its last writes: then the next messages get positions that were read already.
+                # Those that are read again are recognized.
+                self._inbox_at = 0
                 await asyncio.sleep(_AGAIN)
 
     def _dispatch(self, message: _Message) -> None:
