@@ -442,6 +442,20 @@ def test_an_abort_at_any_time_leaves_nothing(count: int) -> None:
     gc.collect()
 
 
+def test_an_abort_before_the_stream_opens_leaves_nothing() -> None:
+    """Not even a coroutine that was never awaited, of which Python would warn."""
+
+    async def main() -> None:
+        async with world(session, http_sse=True) as w:
+            w.connection.send(Request(0, "initialize", {"protocolVersion": LEGACY}))
+            await asyncio.sleep(0)  # the post begins, and makes the task of the stream
+            w.connection.abort()
+            await w.connection.gone()
+
+    run(main())
+    gc.collect()
+
+
 def test_an_abort_after_the_loop_has_closed_does_no_harm() -> None:
     async def main() -> tuple[HttpConnection, ConnectionPool]:
         way = ConnectionPool("http://127.0.0.1:1/")

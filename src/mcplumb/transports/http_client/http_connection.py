@@ -276,6 +276,8 @@ class HttpConnection:
         task = self._loop.create_task(self._watch(stream))
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
+        # A task that is cancelled before it begins never awaits it.
+        task.add_done_callback(lambda _: stream.close())
         return task
 
     async def _watch(self, stream: Coroutine[Any, Any, None]) -> None:
