@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from mcplumb import Client, connect
 from mcplumb.errors import McplumbError
 from mcplumb.protocol.subscription_state import Change, Missed
-from tests.kit.replicas import Replicas, running_replicas
+from tests.kit.replicas import Proxy, ReplicaProcess, Replicas, running_replicas
 
 PATIENCE = 60.0
 KINDS: dict[str, dict[str, Any]] = {
@@ -90,6 +92,61 @@ async def test_killed_replicas_and_a_restarted_store(kind: str) -> None:
                 await until(lambda: text(client, "touch", uri="notes://a"), "notes://a")
             heard = await asyncio.wait_for(anext(changes), PATIENCE)
             assert heard == Change("updates", "notes://a") or isinstance(heard, Missed)
+
+
+class Gateway(Proxy):
+    """A proxy whose replica is killed when it has the answer to a question."""
+
+    victim: ReplicaProcess | None = None
+
+    async def _pass(self, request: web.Request) -> web.StreamResponse:
+        if self.victim is not None and b'"result"' in await request.read():
+            self.victim.kill()
+            self.victim = None
+            return web.Response(status=502, text="The replica ended before it answered.")
+        return await super()._pass(request)
+
+
+@pytest.mark.req("SCL-3")
+@pytest.mark.parametrize("kind", ["legacy", "sse"])
+async def test_an_answer_that_is_lost_with_a_replica_is_posted_again(kind: str) -> None:
+    async with running_replicas(2) as replicas:
+        first, victim = replicas.replicas
+        # The stream of HTTP+SSE and the call, which waits for the answer, are at the first replica.
+        gateway = Gateway([first.port])
+        await gateway.start()
+        replicas.proxy, proxy = gateway, replicas.proxy
+        try:
+            async with connecting(replicas, kind) as client:
+                assert await text(client, "add", a=1, b=1) == "2"
+                gateway.victim = victim
+                assert "because" in await asyncio.wait_for(text(client, "ask", question="Why?"), PATIENCE)
+                assert victim.process is None
+        finally:
+            replicas.proxy = proxy
+            await gateway.close()
+
+
+@pytest.mark.thorough
+@pytest.mark.req("SCL-3")
+async def test_a_message_for_a_stream_whose_replica_was_killed_is_not_accepted() -> None:
+    """Its inbox is there for some seconds more."""
+    async with (
+        running_replicas(2) as replicas,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE)) as http,
+    ):
+        first, second = (replicas.url_of(number).removesuffix("/mcp") for number in range(2))
+        async with http.get(f"{first}/sse", headers={"Accept": "text/event-stream"}) as stream:
+            while not (line := await stream.content.readline()).startswith(b"data:"):
+                pass
+            place = second + line.decode().removeprefix("data:").strip()
+            ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            async with http.post(place, json=ping) as posted:
+                assert posted.status == 202
+            replicas.replicas[0].kill()
+            async with http.post(place, json=ping) as posted:
+                assert posted.status == 504
+                assert "unknown" in await posted.text()
 
 
 async def until(attempt: Any, wanted: str) -> None:
