@@ -26,7 +26,7 @@ import msgspec
 from mcplumb.errors import StoreUnavailable
 from mcplumb.stores.shared_store import Entry, LogFull, SharedStore, open_store
 
-__all__ = ["EVERYTHING", "KEY_BITS", "Replica"]
+__all__ = ["EVERYTHING", "KEY_BITS", "InboxFull", "Replica"]
 
 _logger = logging.getLogger("mcplumb.store")
 
@@ -68,6 +68,10 @@ EVERYTHING = b""
 _CHANGES = "changes/log"
 
 _NOT_YET = "The shared store has not been reached yet. Try again later."
+
+
+class InboxFull(StoreUnavailable):
+    """A message for another replica was not sent, since too many wait there."""
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
@@ -370,7 +374,8 @@ class Replica:
     async def tell(self, number: int, kind: str, body: bytes) -> bool:
         """Send another replica a message; return False if it is gone.
 
-        Raises `StoreUnavailable` if the store cannot be reached, or the other replica does not read.
+        Raises `InboxFull` if the other replica does not read, and `StoreUnavailable` if the store cannot be reached;
+        then it may have been sent all the same.
         """
         if number == self.number:
             self._dispatch(_Message(number, 0, kind, body))
@@ -385,9 +390,7 @@ class Replica:
                 refuse_full=True,
             )
         except LogFull:
-            raise StoreUnavailable(
-                "Another replica of the server does not read its messages. Try again later."
-            ) from None
+            raise InboxFull("Another replica of the server does not read its messages. Try again later.") from None
         if place is None:
             self._alive.pop(number, None)
         return place is not None

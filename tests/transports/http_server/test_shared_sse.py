@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mcplumb.errors import StoreUnavailable
+from mcplumb.stores import replica
 from mcplumb.stores.memory_store import MemoryStore
 from mcplumb.transports.http_server import sse_session as module
 from tests.kit.loop import PATIENCE, until
@@ -29,6 +30,8 @@ class Unsteady(MemoryStore):
     loses: bytes | None = None
     #: What is in the next message that it does not take.
     refuses: bytes | None = None
+    #: What is in the next message that it takes, although it says otherwise.
+    hides: bytes | None = None
     keeps_all = False
 
     async def append(self, key: str, value: bytes, **options: Any) -> int | None:
@@ -37,7 +40,11 @@ class Unsteady(MemoryStore):
         if self.refuses is not None and self.refuses in value:
             self.refuses = None
             raise StoreUnavailable("It is away.")
-        return await super().append(key, value, **options)
+        position = await super().append(key, value, **options)
+        if self.hides is not None and self.hides in value:
+            self.hides = None
+            raise StoreUnavailable("It is away.")
+        return position
 
     async def remove(self, key: str) -> bool:
         if self.keeps_all:
@@ -121,6 +128,31 @@ async def test_a_message_that_the_store_has_lost_is_reported_as_lost(monkeypatch
         lost = await guest.send(PING)
         assert lost.status == 504
         assert b"unknown" in await lost.body()
+
+
+@pytest.mark.req("SCL-3", "SCL-4")
+async def test_a_message_that_may_have_reached_the_store_is_not_said_to_be_refused() -> None:
+    """The client would send it again, and both would take effect."""
+    store = Unsteady()
+    async with two(store) as sites:
+        guest = await arrive(sites)
+        store.hides = b'"ping"'
+        lost = await guest.send(PING)
+        assert lost.status == 504
+        assert await lost.body() == b"It is away. Whether the message was accepted is unknown.\n"
+        assert (await guest.stream.message())["result"] == {}
+
+
+@pytest.mark.req("SCL-4")
+async def test_a_message_for_a_replica_that_does_not_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two(MemoryStore()) as sites:
+        guest = await arrive(sites)
+        monkeypatch.setattr(replica, "_MAX_INBOX", 0)
+        refused = await guest.send(PING)
+        assert refused.status == 503
+        assert "does not read" in (await refused.json())["error"]["message"]
+        monkeypatch.undo()
+        assert (await guest.ask(PING))["result"] == {}
 
 
 @pytest.mark.req("SCL-4")

@@ -223,12 +223,21 @@ class SseSessions:
         Raises `Refusal` if it is refused there, or the outcome is unknown: that replica was killed, or the store has
         lost the message.
         """
+        from mcplumb.stores.replica import InboxFull
+
         self._posts += 1
         number = self._posts
         outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._outcomes[number] = outcome
         try:
-            if not await replica.tell(owner, "sse", _encode(_Told(session_id, body, principal, number))):
+            try:
+                is_told = await replica.tell(owner, "sse", _encode(_Told(session_id, body, principal, number)))
+            except InboxFull:
+                raise
+            except StoreUnavailable as error:
+                # The store knew the owner a moment ago, so it may have got the message.
+                raise Refusal(504, f"{error} Whether the message was accepted is unknown.") from None
+            if not is_told:
                 if await replica.is_gone(owner):
                     raise session_over()
                 raise StoreUnavailable("The replica that has the stream of this session is not there. Try again later.")
