@@ -32,6 +32,8 @@ class Unsteady(MemoryStore):
     refuses: bytes | None = None
     #: What is in the next message that it takes, although it says otherwise.
     hides: bytes | None = None
+    #: What is in the next message whose log it has lost.
+    forgets: bytes | None = None
     keeps_all = False
 
     async def append(self, key: str, value: bytes, **options: Any) -> int | None:
@@ -40,6 +42,9 @@ class Unsteady(MemoryStore):
         if self.refuses is not None and self.refuses in value:
             self.refuses = None
             raise StoreUnavailable("It is away.")
+        if self.forgets is not None and self.forgets in value:
+            self.forgets = None
+            await super().remove(key)
         position = await super().append(key, value, **options)
         if self.hides is not None and self.hides in value:
             self.hides = None
@@ -156,13 +161,19 @@ async def test_a_message_for_a_replica_that_does_not_read_is_refused(monkeypatch
 
 
 @pytest.mark.req("SCL-4")
-async def test_a_message_is_confirmed_after_an_outage_of_the_store() -> None:
+async def test_a_message_is_confirmed_after_an_outage_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the inbox of the replica with the POST may not have survived."""
+    monkeypatch.setattr(replica, "_BEAT", 0.02)
+    monkeypatch.setattr(module, "_CONFIRM_WITHIN", PATIENCE)
     store = Unsteady()
     async with two(store) as sites:
         guest = await arrive(sites)
         store.refuses = b"sse-outcome"
         assert (await guest.ask(PING))["result"] == {}
         assert store.refuses is None
+        store.forgets = b"sse-outcome"
+        assert (await guest.ask(PING))["result"] == {}
+        assert store.forgets is None
 
 
 @pytest.mark.req("SCL-3")

@@ -292,13 +292,12 @@ async def _confirm(replica: Replica, sender: int, outcome: _Outcome) -> None:
     """Tell the replica with the post what became of it, also after an outage of the store."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_CONFIRM_WITHIN):
-            while True:
-                try:
-                    await replica.tell(sender, "sse-outcome", _encode(outcome))
-                except StoreUnavailable:
+            is_told = False
+            while not is_told:
+                with suppress(StoreUnavailable):
+                    is_told = await replica.tell(sender, "sse-outcome", _encode(outcome))
+                if not is_told:
                     await asyncio.sleep(_AGAIN)
-                else:
-                    return
 
 
 def _outcome(post: int, refusal: Refusal | None) -> _Outcome:
