@@ -254,11 +254,11 @@ def test_a_server_that_is_killed_and_started_again_under_load_loses_no_safe_call
     async def until_all_are_answered(loads: list[asyncio.Task[None]]) -> None:
         before = list(counts)
         while any(count < past + 2 for count, past in zip(counts, before, strict=True)):
-            answered.clear()
-            await answered.wait()
             for task in loads:
                 if task.done():
                     task.result()  # It has failed.
+            answered.clear()
+            await answered.wait()
 
     async def main() -> None:
         port = free_port()  # nobody else may take it while there is no server

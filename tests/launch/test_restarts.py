@@ -12,7 +12,7 @@ import pytest
 from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerDown, connect
 from mcplumb.protocol.restart import MAX_SENDS, RestartPolicy
 from tests.client.peers import skip
-from tests.kit.loop import PATIENCE, run, until
+from tests.kit.loop import PATIENCE, run, turns, until
 from tests.kit.products import revision_names, spread
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
 
@@ -216,6 +216,24 @@ async def test_whether_it_is_safe_is_not_asked_for_longer_than_the_call_may_take
         async with asyncio.timeout(PATIENCE):
             with pytest.raises((RequestLost, RequestTimeout), match="SIGKILL"):
                 await call
+
+
+@BOTH
+@pytest.mark.req("LIF-6")
+async def test_a_server_that_takes_long_to_start_is_still_asked_what_is_safe(stage: Stage, revision: str) -> None:
+    slow = RestartPolicy(first_wait=100.0, max_wait=100.0, jitter=0.0)
+    async with connection(stage, "good", revision, restart=slow, timeout=FOREVER) as client:
+        read, act = (asyncio.create_task(say(client, name, hold=1)) for name in ("read", "act"))
+        for name in ("read", "act"):
+            await stage.log.wait_for_calls(name)
+        await kill(client)
+        skip(50.0)
+        await turns()
+        assert not read.done()
+        skip(60.0)
+        assert await read == "2"
+        with pytest.raises(RequestLost, match="SIGKILL"):
+            await act
 
 
 @BOTH

@@ -134,7 +134,7 @@ _RESEND_PAUSE = 0.1
 _MAX_SESSIONS = 3
 #: The number of unusable tools that are logged.
 _MOST_WARNINGS = 100
-#: Seconds for listing the tools of a restarted server, to learn whether a call may be sent again.
+#: Seconds for listing the tools of a server that was started again, to learn whether a call may be sent again.
 _LOOK_UP_TIMEOUT = 5.0
 #: A list with more pages than this is taken to be endless.
 _MAX_PAGES = 1000
@@ -460,8 +460,13 @@ class Requests:
             return False
         tool = self._registry.find(name)
         if tool is None:
-            within = _LOOK_UP_TIMEOUT if timeout is None else min(timeout, _LOOK_UP_TIMEOUT)
-            tool = await self._look_up(name, self.loop.time() + within)
+            end = None if timeout is None else self.loop.time() + timeout
+            try:
+                await self._supervisor.ready(describe(method, params), timeout)
+            except (Closed, ServerDown, RequestTimeout):
+                return False
+            soon = self.loop.time() + _LOOK_UP_TIMEOUT
+            tool = await self._look_up(name, soon if end is None else min(end, soon))
         marks = None if tool is None else tool.annotations
         if marks is None:
             return False
