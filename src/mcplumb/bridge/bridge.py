@@ -146,7 +146,7 @@ class Bridge:
         #: By these, changes are noticed, also those from before it runs.
         self._stamps = _stamps(self._watch)
         #: Where it serves: it must not be one of its own servers.
-        self._own_addresses: list[Address | None] = []
+        self._own_addresses: list[Address] = []
         self._sign_in = sign_in
         self._connect_options = {"limits": limits, **connect_options}
         self._new_pool = partial(ServerPool, share=share, idle=idle, max_instances=max_servers)
@@ -315,7 +315,8 @@ class Bridge:
 
     def _opened(self, on_ready: OnReady | None, address: str) -> None:
         """Remember an address at which the bridge serves, and pass it on."""
-        self._own_addresses.append(read_address(address))
+        if (place := read_address(address)) is not None:
+            self._own_addresses.append(place)
         if on_ready is not None:
             on_ready(address)
 
@@ -339,7 +340,7 @@ class Bridge:
         options = dict(self._connect_options)
         place = target.connect_arguments()[0] if isinstance(target, ConfigEntry) else target
         address = read_address(place) if isinstance(place, str) else None
-        if any(_is_same_place(address, own) for own in self._own_addresses):
+        if address is not None and any(_is_same_place(address, own) for own in self._own_addresses):
             raise UsageError(f"{address} is this bridge itself, which would wait for itself without end.")
         if self._is_group:
             is_command = address is None and isinstance(place, str | os.PathLike | Sequence)
@@ -404,11 +405,11 @@ def _are_same(server: Any, other: Any) -> bool:
     return bool(server == other)
 
 
-def _is_same_place(address: Address | None, own: Address | None) -> bool:
-    """Return whether whoever connects to an address reaches a listener with the other one."""
+def _is_same_place(address: Address, own: Address) -> bool:
+    """Return whether an address is that of one's own listener, perhaps by another name of this machine."""
     if isinstance(address, UnixAddress) and isinstance(own, UnixAddress):
         return os.path.realpath(address.path) == os.path.realpath(own.path)
-    if isinstance(address, UnixAddress | None) or isinstance(own, UnixAddress | None) or type(address) is not type(own):
+    if isinstance(address, UnixAddress) or isinstance(own, UnixAddress) or type(address) is not type(own):
         return False
     return address.port == own.port and (address.host == own.host or {address.host, own.host} <= _OWN_HOSTS)
 

@@ -498,7 +498,7 @@ def _reason(error: Exception) -> str:
         why = _reason(refusal)
         hint = "; that of the sentinels is ?sentinel_password=" if why.startswith(("NOAUTH", "WRONGPASS")) else ""
         return f"no sentinel can be asked: {why}{hint}"
-    # of the last node that answered, if no node of a cluster could be used
+    # If no node of a cluster could be used, the last one that answered says more.
     if isinstance(refusal, Exception) and type(refusal).__name__ not in ("ConnectionError", "TimeoutError"):
         error = refusal
     what, words = type(error).__name__, str(error)

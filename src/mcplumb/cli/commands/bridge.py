@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bridge"]
 
-#: The environment variable by which a bridge knows the entries of config files for which bridges have started it.
+#: The environment variable that tells a bridge which entries of config files other bridges have started it for.
 _STARTED_FOR = "MCPLUMB_BRIDGE_ENTRIES"
 
 
@@ -189,7 +189,7 @@ def _entries(
         if key in started_for:
             raise UsageError(
                 f"The entry {name!r} of {entry.source} is this bridge, which would start itself without end. Name the "
-                "servers that it is to serve, or put it into another file."
+                "servers that the bridge is to serve, or keep them in a file of their own."
             )
         found[name] = msgspec.structs.replace(entry, env={**entry.env, _STARTED_FOR: " ".join([*started_for, key])})
     return found
